@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GPUSNAP_MOE_H
+#define GPUSNAP_MOE_H
+/*
+ * What a Mixture-of-Experts layer is: sizes, router, activation, and the names of the buffers that
+ * hold it. Written by the loader (or by an engine for its own buffers), carried in the snapshot,
+ * read by dispatch.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <gpusnap/json.h>
+#include <gpusnap/mask.h>
+#include <gpusnap/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gpusnap_score {
+	GPUSNAP_SCORE_SOFTMAX = 1, /* softmax over all experts, then top-k */
+} gpusnap_score;
+
+typedef enum gpusnap_activation {
+	GPUSNAP_ACTIVATION_SILU = 1, /* silu(gate) * up */
+} gpusnap_activation;
+
+/* Buffers of a layer. A slot that the layer does not have is NULL. */
+typedef enum gpusnap_moe_slot {
+	GPUSNAP_MOE_ROUTER,    /* [experts, hidden] BF16 or F32 */
+	GPUSNAP_MOE_W13,       /* [local, 2*intermediate, hidden]: gate rows, then up rows */
+	GPUSNAP_MOE_W13_SCALE, /* [local, 2*ceil(I/block_n), ceil(H/block_k)] F32: value = code *
+				  scale */
+	GPUSNAP_MOE_W2,	       /* [local, hidden, intermediate] */
+	GPUSNAP_MOE_W2_SCALE,  /* [local, ceil(H/block_n), ceil(I/block_k)] F32 */
+	GPUSNAP_MOE_MASK,      /* I32, length by mask type */
+	GPUSNAP_MOE_NORM,      /* [hidden] RMS norm before the block; used by the decode probe */
+	GPUSNAP_MOE_SLOTS
+} gpusnap_moe_slot;
+
+typedef struct gpusnap_moe_layer {
+	char *module;	       /* "model.layers.0.mlp": the name references use */
+	uint32_t layer;	       /* position in the model, 0 first */
+	uint32_t hidden;       /* H */
+	uint32_t intermediate; /* I of this rank: the whole model's divided by tp_size */
+	uint32_t experts;      /* E, whole model */
+	uint32_t top_k;
+	gpusnap_score score;
+	bool renormalise; /* divide the chosen weights by their sum */
+	gpusnap_activation activation;
+	uint32_t block_n; /* rows and columns that share one weight scale; 0: no scales */
+	uint32_t block_k;
+	float norm_epsilon; /* of the RMS norm */
+	gpusnap_mask_type mask;
+	char *buffers[GPUSNAP_MOE_SLOTS]; /* names; NULL where the layer has none */
+} gpusnap_moe_layer;
+
+typedef struct gpusnap_moe_model {
+	char *family; /* "qwen3_moe" */
+	uint32_t tp_rank, tp_size, ep_rank, ep_size;
+	uint32_t layer_count;
+	gpusnap_moe_layer *layers;
+} gpusnap_moe_model;
+
+/** "router", "w13", ...: the slot's name in JSON and messages. */
+GPUSNAP_API const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot);
+/** JSON form, as carried in the plan under records.model. NULL: no memory. */
+GPUSNAP_API gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model);
+/** Parse and check ranges (no zero size, top_k <= experts, block within experts, ...). */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_moe_model_decode(
+	gpusnap_json *json, gpusnap_moe_model **out, gpusnap_error *err);
+/** Releases the struct and all that it points to; NULL is a no-op. */
+GPUSNAP_API void gpusnap_moe_model_free(gpusnap_moe_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
