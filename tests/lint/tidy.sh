@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# clang-tidy over every source of the library and the command. $1: folder of compile_commands.json.
+set -euo pipefail
+cd "$GPUSNAP_SOURCE"
+command -v clang-tidy >/dev/null || {
+	echo "clang-tidy is missing: skipped"
+	exit 77
+}
+find formats kernels snapshot loader dispatch tools -name '*.c' -print0 |
+	xargs -0 -n 4 -P 2 clang-tidy --quiet -p "$1" 2> >(grep -v 'warnings generated' >&2)
