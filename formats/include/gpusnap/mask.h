@@ -23,6 +23,8 @@
 extern "C" {
 #endif
 
+#define GPUSNAP_EXPERTS_MAX 65536u /* of a layer; also the most shared ones */
+
 typedef enum gpusnap_mask_kind {
 	GPUSNAP_MASK_STANDARD = 1, /* zero is "none", so that a forgotten kind is found */
 	GPUSNAP_MASK_MORI,
@@ -47,14 +49,22 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_mask_kind_parse(
 /** Contiguous expert block of a rank: the first (experts mod world) ranks hold one more. */
 GPUSNAP_API void gpusnap_expert_block(
 	uint32_t experts, uint32_t rank, uint32_t world, uint32_t *ret_first, uint32_t *ret_local);
+/**
+ * Check that a type describes a mask: a known kind, 1..GPUSNAP_EXPERTS_MAX experts, the own block
+ * inside them, rank below world, shared experts only where the kind has room. E_INVALID otherwise.
+ * The functions below take a type that passes.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_mask_type_check(
+	const gpusnap_mask_type *type, gpusnap_error *err);
 /** Elements of a mask of this type. */
 GPUSNAP_API uint32_t gpusnap_mask_length(const gpusnap_mask_type *type);
 /** Fill gpusnap_mask_length() values. */
 GPUSNAP_API void gpusnap_mask_fill(const gpusnap_mask_type *type, int32_t *values);
 /**
  * Check values against the type: each is 0 or 1, as many ones as owned, in the right place, the
- * sink 0. E_CORRUPT names the first wrong index, what it holds and what it should hold; an index
- * map (-1 for remote) given for a mask is said to be one.
+ * sink 0. E_CORRUPT names the most telling fault: all zero, an index map (-1 for remote) given for
+ * a mask, the block of another rank, else the first wrong index, what it holds and what it should
+ * hold. E_MISMATCH when `length` is another than the type's.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_mask_check(
 	const gpusnap_mask_type *type, const int32_t *values, uint32_t length, gpusnap_error *err);
