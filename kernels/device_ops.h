@@ -97,6 +97,19 @@ struct gsn_moe_experts {
 	gpusnap_address counters;
 };
 
+/*
+ * Rewrite global expert ids to the ids that a deepep mask is indexed by: id - first inside the
+ * rank's block [first, first + local), `local` (the sink) for every other one. DeepEP's dispatch
+ * does this where tokens are received; here it costs one small launch and no host round trip.
+ */
+struct gsn_moe_localise {
+	uint32_t pairs; /* tokens * top_k */
+	uint32_t first, local;
+	uint32_t reserved;
+	gpusnap_address ids; /* I32 [pairs], global */
+	gpusnap_address out; /* I32 [pairs]; may be `ids` */
+};
+
 /* out[t] = sum over slots s = 0, 1, ... of y[t][s], added in that order, F32. */
 struct gsn_moe_combine {
 	uint32_t tokens, hidden, top_k, reserved;
@@ -164,6 +177,8 @@ struct gsn_device_ops {
 	uint64_t (*moe_scratch_bytes)(const struct gsn_moe_experts *args);
 	gpusnap_status (*moe_route)(
 		struct gsn_stream *stream, const struct gsn_moe_route *args, gpusnap_error *err);
+	gpusnap_status (*moe_localise)(
+		struct gsn_stream *stream, const struct gsn_moe_localise *args, gpusnap_error *err);
 	gpusnap_status (*moe_experts)(
 		struct gsn_stream *stream, const struct gsn_moe_experts *args, gpusnap_error *err);
 	gpusnap_status (*moe_combine)(
