@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_CPU_PATH_H
+#define GSN_CPU_PATH_H
+/*
+ * The inner loops of the host's MoE kernels, once per instruction set. Every path gives the same
+ * bits (arithmetic.md), so the choice is about speed only. Made once, held by the device context.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Tokens that one call of a dot kernel multiplies a weight row with. */
+#define GSN_DOT_TOKENS 4u
+
+enum gsn_dot_format { GSN_DOT_F32, GSN_DOT_F16, GSN_DOT_BF16, GSN_DOT_F8_E4M3, GSN_DOT_FORMATS };
+
+/* One row of a weight matrix. */
+struct gsn_dot_row {
+	const void *weights; /* k elements */
+	const float *scales; /* F8_E4M3 only: one per block_k elements; NULL: all 1 */
+	uint32_t k;
+	uint32_t block_k; /* multiple of 16; read only when there are scales */
+};
+
+/* out[t] = dot(row, x[t]) for t < tokens <= GSN_DOT_TOKENS; x[t] holds row->k values. */
+typedef void (*gsn_dot_fn)(
+	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
+
+struct gsn_cpu_path {
+	const char *name; /* "portable", "avx2", ... */
+	bool (*supported)(void);
+	gsn_dot_fn dot[GSN_DOT_FORMATS];
+	/* h[i] = silu(gate[i]) * up[i] */
+	void (*silu_mul)(const float *gate, const float *up, uint32_t count, float *h);
+};
+
+/* Paths of this build that this machine can run, slowest first, NULL past the end; 0 is portable.
+ */
+const struct gsn_cpu_path *gsn_cpu_path_at(size_t index);
+/* The last of them. */
+const struct gsn_cpu_path *gsn_cpu_path_best(void);
+/* By name; NULL when this build or this machine does not have it. */
+const struct gsn_cpu_path *gsn_cpu_path_find(const char *name);
+
+#endif
