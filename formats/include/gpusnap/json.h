@@ -18,9 +18,12 @@ extern "C" {
 
 typedef struct json_t gpusnap_json;
 
+#define GPUSNAP_JSON_DEPTH_MAX 128u
+
 /**
- * Parse exactly one document. Duplicate keys, trailing text, invalid UTF-8, nesting over 128,
- * and integers outside [-2^63, 2^63) are refused.
+ * Parse exactly one document: any value. Refused are duplicate keys, trailing text, invalid UTF-8,
+ * nesting over GPUSNAP_JSON_DEPTH_MAX, integers outside [-2^63, 2^63), the integer -0 (it would
+ * read as 0), and NUL characters in strings and keys (results are C strings, which it would cut).
  * @param what  names the text in messages ("agent request").
  * @param out   owned by the caller; gpusnap_json_free().
  */
@@ -29,6 +32,8 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_json_parse(
 
 /** Text of a value on one line; the caller frees it with gpusnap_text_free(). NULL: no memory. */
 GPUSNAP_API char *gpusnap_json_dump(const gpusnap_json *value);
+/** The same over several lines, indented by two spaces, for people. */
+GPUSNAP_API char *gpusnap_json_dump_pretty(const gpusnap_json *value);
 GPUSNAP_API void gpusnap_text_free(char *text);
 
 /** Release a value; NULL is a no-op. */
@@ -50,13 +55,35 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_json_append(
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_json_set(
 	gpusnap_json *object, const char *key, gpusnap_json *item);
 
+typedef enum gpusnap_json_kind {
+	GPUSNAP_JSON_NULL, /* also of a NULL pointer: an absent value */
+	GPUSNAP_JSON_BOOLEAN,
+	GPUSNAP_JSON_INTEGER,
+	GPUSNAP_JSON_REAL,
+	GPUSNAP_JSON_STRING,
+	GPUSNAP_JSON_ARRAY,
+	GPUSNAP_JSON_OBJECT,
+} gpusnap_json_kind;
+GPUSNAP_API gpusnap_json_kind gpusnap_json_kind_of(const gpusnap_json *value);
+
 /* Borrowed access; NULL, 0 or the fallback when absent or of another type. */
 GPUSNAP_API gpusnap_json *gpusnap_json_get(const gpusnap_json *object, const char *key);
 GPUSNAP_API size_t gpusnap_json_size(const gpusnap_json *array_or_object);
 GPUSNAP_API gpusnap_json *gpusnap_json_at(const gpusnap_json *array, size_t index);
 GPUSNAP_API const char *gpusnap_json_text(const gpusnap_json *string);
 GPUSNAP_API int64_t gpusnap_json_integer(const gpusnap_json *integer, int64_t fallback);
+/** An integer counts as a real. */
+GPUSNAP_API double gpusnap_json_real(const gpusnap_json *number, double fallback);
 GPUSNAP_API int gpusnap_json_boolean(const gpusnap_json *boolean, int fallback);
+
+/*
+ * Walk an object's members in the order of its text; the object must not change meanwhile:
+ *   for (void *at = gpusnap_json_first(object); at; at = gpusnap_json_next(object, at))
+ */
+GPUSNAP_API void *gpusnap_json_first(gpusnap_json *object); /* NULL: empty, or no object */
+GPUSNAP_API void *gpusnap_json_next(gpusnap_json *object, void *at);
+GPUSNAP_API const char *gpusnap_json_key(void *at);
+GPUSNAP_API gpusnap_json *gpusnap_json_value(void *at);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_TEXT_H
+#define GSN_TEXT_H
+/* Foreign text in messages: names come from files and may hold anything. */
+#include <stddef.h>
+
+#define GSN_QUOTE_BYTES 128u
+
+/**
+ * Printable copy of `length` bytes: control characters, quotes and backslashes as \xNN, cut with
+ * "..." where it does not fit. Returns `text`.
+ */
+const char *gsn_quote(const char *bytes, size_t length, char text[GSN_QUOTE_BYTES]);
+
+#endif

@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* XXH3-128 with what every processor of the architecture has (SSE2, NEON). */
+#define GSN_XXH_TABLE gsn_xxh_baseline
+#include "formats/xxh_body.h"
