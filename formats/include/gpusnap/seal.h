@@ -32,17 +32,26 @@ typedef struct gpusnap_seal {
 	uint64_t leaf_count;
 } gpusnap_seal;
 
+/* Required and optional features that this build knows; none is defined in version 1. */
+#define GPUSNAP_REQUIRED_FEATURES UINT64_C(0)
+#define GPUSNAP_OPTIONAL_FEATURES UINT64_C(0)
+
 /** Fill seal->root from its other fields, then write 4096 bytes. */
 GPUSNAP_API void gpusnap_seal_encode(gpusnap_seal *seal, uint8_t bytes[GPUSNAP_SEAL_BYTES]);
 /**
  * Read and check: magic, own digest, version, features, root, file length. E_FORMAT: no snapshot
  * or an incomplete one; E_UNSUPPORTED: a newer version or required feature; E_CORRUPT: damaged.
+ * @param bytes       the last 4096 bytes of the file.
+ * @param file_bytes  the file's length.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_seal_decode(
 	const uint8_t bytes[GPUSNAP_SEAL_BYTES], uint64_t file_bytes, gpusnap_seal *ret_seal,
 	gpusnap_error *err);
 /** 36-character text form of a UUID (RFC 9562), with final NUL. Returns `text`. */
 GPUSNAP_API char *gpusnap_uuid_format(const uint8_t uuid[GPUSNAP_UUID_BYTES], char text[37]);
+/** Parse that form, either case; E_FORMAT otherwise. */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_uuid_parse(
+	const char *text, uint8_t ret_uuid[GPUSNAP_UUID_BYTES], gpusnap_error *err);
 
 #ifdef __cplusplus
 }
