@@ -54,6 +54,8 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_json_append(
 /** Set a key, consuming `item` even on failure. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_json_set(
 	gpusnap_json *object, const char *key, gpusnap_json *item);
+/** Remove a key; no-op when it is absent. */
+GPUSNAP_API void gpusnap_json_remove(gpusnap_json *object, const char *key);
 
 typedef enum gpusnap_json_kind {
 	GPUSNAP_JSON_NULL, /* also of a NULL pointer: an absent value */
@@ -70,6 +72,8 @@ GPUSNAP_API gpusnap_json_kind gpusnap_json_kind_of(const gpusnap_json *value);
 GPUSNAP_API gpusnap_json *gpusnap_json_get(const gpusnap_json *object, const char *key);
 GPUSNAP_API size_t gpusnap_json_size(const gpusnap_json *array_or_object);
 GPUSNAP_API gpusnap_json *gpusnap_json_at(const gpusnap_json *array, size_t index);
+/** Name of the index-th key, in insertion order; takes linear time. */
+GPUSNAP_API const char *gpusnap_json_key_at(const gpusnap_json *object, size_t index);
 GPUSNAP_API const char *gpusnap_json_text(const gpusnap_json *string);
 GPUSNAP_API int64_t gpusnap_json_integer(const gpusnap_json *integer, int64_t fallback);
 /** An integer counts as a real. */
