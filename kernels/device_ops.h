@@ -137,7 +137,11 @@ struct gsn_device_ops {
 	void (*close)(void *context);
 	gpusnap_status (*query)(void *context, gpusnap_device_properties *ret, gpusnap_error *err);
 
-	/* Address ranges. Mapped memory reads as zeros; touching an unmapped range faults. */
+	/*
+	 * Address ranges, multiples of granule_bytes. A map lies in one reservation and meets no
+	 * other map; an unmap names a range as it was mapped, or E_STATE. Mapped memory reads as
+	 * zeros; touching an unmapped range faults. Release drops what is still mapped.
+	 */
 	gpusnap_status (*reserve)(
 		void *context, uint64_t bytes, gpusnap_address *ret_address, gpusnap_error *err);
 	gpusnap_status (*map)(
@@ -198,7 +202,13 @@ struct gpusnap_device {
 #define GSN_DEVICE_MODULE_SYMBOL "gpusnap_device_module"
 typedef const struct gsn_device_ops *(*gsn_device_module_fn)(void);
 
-/* Kinds known to this build, host first; NULL past the end. Modules are looked for once. */
-const struct gsn_device_ops *gsn_device_kind(uint32_t index);
+/* Kinds that a name may begin with, host first; NULL past the end. */
+const char *gsn_device_kind_name(uint32_t index);
+/*
+ * The kind's table, checked: every slot set, this build's ABI. A module that is loaded stays
+ * loaded. E_NODEV: the module is not there or does not load, E_UNSUPPORTED: not this build's.
+ */
+gpusnap_status gsn_device_kind_open(
+	const char *kind, const struct gsn_device_ops **ret_ops, gpusnap_error *err);
 
 #endif

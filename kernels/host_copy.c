@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Copies and fills on the host. Arguments are checked when the work is given; whether device
+ * addresses are mapped is checked when it runs, as on a device that finds out only then.
+ */
+#include "kernels/host_copy.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "kernels/host_stream.h"
+
+struct fill {
+	uint64_t address;
+	uint64_t bytes;
+	uint8_t value;
+};
+
+static void *pointer(uint64_t address)
+{
+	return (void *)(uintptr_t)address;
+}
+
+static gpusnap_status check_span(
+	const char *what, uint64_t address, uint64_t bytes, gpusnap_error *err)
+{
+	uint64_t end;
+
+	if (!address || gsn_add_overflow(address, bytes, &end))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"host device: %s of %" PRIu64 " bytes at 0x%" PRIx64
+			": no such address range",
+			what, bytes, address);
+	return GPUSNAP_OK;
+}
+
+/* Bytes from the first row's first byte to the last row's last; E_INVALID when it overflows. */
+static gpusnap_status span_of_rows(const char *what, const struct gsn_strided_copy *copy,
+	uint64_t stride, uint64_t *ret_bytes, gpusnap_error *err)
+{
+	uint64_t span;
+
+	if (copy->rows > 1 && stride < copy->row_bytes)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"host device: strided copy: %s stride %" PRIu64
+			" is less than a row, %" PRIu64 " bytes",
+			what, stride, copy->row_bytes);
+	if (gsn_mul_overflow(copy->rows - 1, stride, &span) ||
+		gsn_add_overflow(span, copy->row_bytes, ret_bytes))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"host device: strided copy: %" PRIu64 " rows, %s stride %" PRIu64
+			": larger than the address space",
+			copy->rows, what, stride);
+	return GPUSNAP_OK;
+}
+
+/* Where the bytes of a copy lie: both spans valid, and apart from each other. */
+static gpusnap_status check_spans(
+	uint64_t dst, uint64_t dst_bytes, uint64_t src, uint64_t src_bytes, gpusnap_error *err)
+{
+	gpusnap_status status = check_span("write", dst, dst_bytes, err);
+
+	if (!status)
+		status = check_span("read", src, src_bytes, err);
+	if (!status && dst < src + src_bytes && src < dst + dst_bytes)
+		status = gsn_fail(err, GPUSNAP_E_INVALID,
+			"host device: copy: source 0x%" PRIx64 " + %" PRIu64
+			" and destination 0x%" PRIx64 " + %" PRIu64 " overlap",
+			src, src_bytes, dst, dst_bytes);
+	return status;
+}
+
+static gpusnap_status check_mapped(struct gsn_host *host, uint64_t dst, uint64_t dst_bytes,
+	uint64_t src, uint64_t src_bytes, gpusnap_error *err)
+{
+	gpusnap_status status = gsn_host_memory_check(&host->memory, dst, dst_bytes, "write", err);
+
+	if (!status)
+		status = gsn_host_memory_check(&host->memory, src, src_bytes, "read", err);
+	return status;
+}
+
+static gpusnap_status run_copy(struct gsn_host *host, const void *args, gpusnap_error *err)
+{
+	const struct gsn_strided_copy *copy = args;
+	gpusnap_status status =
+		check_mapped(host, copy->dst, copy->row_bytes, copy->src, copy->row_bytes, err);
+
+	if (!status)
+		memcpy(pointer(copy->dst), pointer(copy->src), (size_t)copy->row_bytes);
+	return status;
+}
+
+gpusnap_status gsn_host_copy(struct gsn_stream *stream, enum gsn_copy_direction direction,
+	uint64_t dst, uint64_t src, uint64_t bytes, gpusnap_error *err)
+{
+	const struct gsn_strided_copy copy = {
+		.dst = dst, .src = src, .row_bytes = bytes, .rows = 1};
+	gpusnap_status status;
+
+	(void)direction; /* every address is a host pointer */
+	if (bytes == 0)
+		return GPUSNAP_OK;
+	status = check_spans(dst, bytes, src, bytes, err);
+	if (!status)
+		gsn_host_stream_submit(stream, run_copy, &copy, sizeof copy, NULL);
+	return status;
+}
+
+static gpusnap_status run_copy_strided(struct gsn_host *host, const void *args, gpusnap_error *err)
+{
+	const struct gsn_strided_copy *copy = args;
+	uint64_t before_last = copy->rows - 1;
+	gpusnap_status status =
+		check_mapped(host, copy->dst, before_last * copy->dst_stride + copy->row_bytes,
+			copy->src, before_last * copy->src_stride + copy->row_bytes, err);
+
+	for (uint64_t row = 0; !status && row < copy->rows; row++)
+		memcpy(pointer(copy->dst + row * copy->dst_stride),
+			pointer(copy->src + row * copy->src_stride), (size_t)copy->row_bytes);
+	return status;
+}
+
+gpusnap_status gsn_host_copy_strided(struct gsn_stream *stream, enum gsn_copy_direction direction,
+	const struct gsn_strided_copy *copy, gpusnap_error *err)
+{
+	uint64_t dst_bytes;
+	uint64_t src_bytes;
+	gpusnap_status status;
+
+	if (copy->rows <= 1)
+		return gsn_host_copy(
+			stream, direction, copy->dst, copy->src, copy->rows * copy->row_bytes, err);
+	if (copy->row_bytes == 0)
+		return GPUSNAP_OK;
+	status = span_of_rows("destination", copy, copy->dst_stride, &dst_bytes, err);
+	if (!status)
+		status = span_of_rows("source", copy, copy->src_stride, &src_bytes, err);
+	if (!status)
+		status = check_spans(copy->dst, dst_bytes, copy->src, src_bytes, err);
+	if (!status)
+		gsn_host_stream_submit(stream, run_copy_strided, copy, sizeof *copy, NULL);
+	return status;
+}
+
+static gpusnap_status run_fill(struct gsn_host *host, const void *args, gpusnap_error *err)
+{
+	const struct fill *fill = args;
+	gpusnap_status status =
+		gsn_host_memory_check(&host->memory, fill->address, fill->bytes, "fill", err);
+
+	if (!status)
+		memset(pointer(fill->address), fill->value, (size_t)fill->bytes);
+	return status;
+}
+
+gpusnap_status gsn_host_fill(struct gsn_stream *stream, gpusnap_address address, uint8_t value,
+	uint64_t bytes, gpusnap_error *err)
+{
+	const struct fill fill = {address, bytes, value};
+	gpusnap_status status;
+
+	if (bytes == 0)
+		return GPUSNAP_OK;
+	status = check_span("fill", address, bytes, err);
+	if (!status)
+		gsn_host_stream_submit(stream, run_fill, &fill, sizeof fill, NULL);
+	return status;
+}

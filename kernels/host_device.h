@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_HOST_DEVICE_H
+#define GSN_HOST_DEVICE_H
+/* The `host` device: its table, and the context that its operations share. */
+#include "kernels/device_ops.h"
+#include "kernels/host_memory.h"
+
+/*
+ * Unit of mapping: a multiple of every page size in use on Linux (4, 16 and 64 KiB), and no
+ * larger, so that a small state does not take much more than its size.
+ */
+#define GSN_HOST_GRANULE 65536u
+
+/* What a device context of this kind points to. */
+struct gsn_host {
+	struct gsn_host_memory memory;
+};
+
+extern const struct gsn_device_ops gsn_host_ops;
+
+#endif
