@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pinned host copy of a region's kept bytes: its layout, its memory, copies to and from it. */
+#include "snapshot/arena.h"
+
+#include <assert.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+
+#define SEGMENT_BYTES	 (256ull << 20)
+#define EXTENT_ALIGNMENT 256u
+
+static void lay_out(
+	struct gsn_arena *arena, const struct gsn_range *ranges, struct gsn_extent *extents)
+{
+	for (size_t i = 0; i < arena->extent_count; i++) {
+		extents[i] = (struct gsn_extent){
+			.offset = ranges[i].offset,
+			.bytes = ranges[i].bytes,
+			.at = gsn_align_up(arena->bytes, EXTENT_ALIGNMENT),
+			.first_leaf = arena->leaf_count,
+		};
+		arena->bytes = extents[i].at + extents[i].bytes;
+		arena->leaf_count += gpusnap_leaf_count(extents[i].bytes);
+	}
+}
+
+gpusnap_status gsn_arena_new(
+	const struct gsn_range *ranges, size_t count, struct gsn_arena **out, gpusnap_error *err)
+{
+	struct gsn_arena *arena = gsn_alloc(1, sizeof *arena);
+
+	if (!arena)
+		goto no_memory;
+	arena->extents = gsn_alloc(count, sizeof *arena->extents);
+	if (!arena->extents)
+		goto no_memory;
+	arena->extent_count = count;
+	lay_out(arena, ranges, arena->extents);
+	arena->segment_count = (size_t)gsn_ceil_div(arena->bytes, SEGMENT_BYTES);
+	arena->segments = gsn_alloc(arena->segment_count, sizeof *arena->segments);
+	arena->leaves = gsn_alloc((size_t)arena->leaf_count, sizeof *arena->leaves);
+	if (!arena->segments || !arena->leaves)
+		goto no_memory;
+	*out = arena;
+	return GPUSNAP_OK;
+
+no_memory:
+	gsn_arena_free(arena, NULL);
+	return gsn_fail(
+		err, GPUSNAP_E_NOMEM, "no memory to describe an arena of %zu ranges", count);
+}
+
+static uint64_t segment_bytes(const struct gsn_arena *arena, size_t segment)
+{
+	return gsn_min(arena->bytes - segment * SEGMENT_BYTES, SEGMENT_BYTES);
+}
+
+void gsn_arena_free(struct gsn_arena *arena, gpusnap_device *device)
+{
+	if (!arena)
+		return;
+	for (size_t i = 0; arena->segments && i < arena->segment_count; i++)
+		if (arena->segments[i])
+			device->ops->pinned_free(
+				device->context, arena->segments[i], segment_bytes(arena, i));
+	gsn_free(arena->segments);
+	gsn_free(arena->extents);
+	gsn_free(arena->leaves);
+	gsn_free(arena);
+}
+
+bool gsn_arena_fits(const struct gsn_arena *arena, const struct gsn_range *ranges, size_t count)
+{
+	if (arena->extent_count != count)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (arena->extents[i].offset != ranges[i].offset ||
+			arena->extents[i].bytes != ranges[i].bytes)
+			return false;
+	return true;
+}
+
+uint64_t gsn_arena_run_offset(const struct gsn_leaf_run *run)
+{
+	return run->first * GPUSNAP_LEAF_BYTES;
+}
+
+uint64_t gsn_arena_run_bytes(const struct gsn_arena *arena, const struct gsn_leaf_run *run)
+{
+	uint64_t rest = arena->extents[run->extent].bytes - gsn_arena_run_offset(run);
+
+	return gsn_min(rest, run->count * GPUSNAP_LEAF_BYTES);
+}
+
+gpusnap_digest *gsn_arena_run_leaves(struct gsn_arena *arena, const struct gsn_leaf_run *run)
+{
+	return &arena->leaves[arena->extents[run->extent].first_leaf + run->first];
+}
+
+/* Memory at `at`, and how much of `wanted` lies in the same segment. */
+static gpusnap_status touch(struct gsn_arena *arena, gpusnap_device *device, uint64_t at,
+	uint64_t wanted, uint8_t **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
+{
+	size_t segment = (size_t)(at / SEGMENT_BYTES);
+	uint64_t inside = at % SEGMENT_BYTES;
+	uint64_t bytes = segment_bytes(arena, segment);
+
+	assert(segment < arena->segment_count);
+	if (!arena->segments[segment]) {
+		void *memory;
+		gpusnap_status s = device->ops->pinned_alloc(device->context, bytes, &memory, err);
+
+		if (s) {
+			gsn_error_prefix(
+				err, "host arena of %llu bytes", (unsigned long long)arena->bytes);
+			return s;
+		}
+		arena->segments[segment] = memory;
+	}
+	*ret_memory = (uint8_t *)arena->segments[segment] + inside;
+	*ret_bytes = gsn_min(wanted, bytes - inside);
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_arena_copy(struct gsn_arena *arena, const struct gsn_leaf_run *run,
+	gpusnap_device *device, struct gsn_stream *stream, enum gsn_copy_direction direction,
+	gpusnap_address base, gpusnap_error *err)
+{
+	const struct gsn_extent *extent = &arena->extents[run->extent];
+	uint64_t offset = gsn_arena_run_offset(run);
+	uint64_t end = offset + gsn_arena_run_bytes(arena, run);
+
+	while (offset < end) {
+		gpusnap_address live = base + extent->offset + offset;
+		uint8_t *memory;
+		uint64_t bytes;
+		gpusnap_status s = touch(
+			arena, device, extent->at + offset, end - offset, &memory, &bytes, err);
+
+		if (!s && direction == GSN_DEVICE_TO_HOST)
+			s = device->ops->copy(
+				stream, direction, (uintptr_t)memory, live, bytes, err);
+		else if (!s)
+			s = device->ops->copy(
+				stream, direction, live, (uintptr_t)memory, bytes, err);
+		if (s)
+			return s;
+		offset += bytes;
+	}
+	return GPUSNAP_OK;
+}
