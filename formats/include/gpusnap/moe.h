@@ -62,11 +62,20 @@ typedef struct gpusnap_moe_model {
 	gpusnap_moe_layer *layers;
 } gpusnap_moe_model;
 
+#define GPUSNAP_MOE_LAYERS_MAX 4096u
+#define GPUSNAP_MOE_WIDTH_MAX  1048576u /* hidden, intermediate, scale blocks */
+
 /** "router", "w13", ...: the slot's name in JSON and messages. */
 GPUSNAP_API const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot);
 /** JSON form, as carried in the plan under records.model. NULL: no memory. */
 GPUSNAP_API gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model);
-/** Parse and check ranges (no zero size, top_k <= experts, block within experts, ...). */
+/**
+ * Parse and check, so that sizes need no further check: none is zero, top_k <= experts, layers
+ * ascend, the mask is of these experts and this rank's block (gpusnap_expert_block), router, w13
+ * and w2 are named, scales where and only where there are blocks. E_FORMAT otherwise,
+ * E_UNSUPPORTED for a format, score, activation or slot that this build does not know.
+ * @param out  owned by the caller; gpusnap_moe_model_free().
+ */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_moe_model_decode(
 	gpusnap_json *json, gpusnap_moe_model **out, gpusnap_error *err);
 /** Releases the struct and all that it points to; NULL is a no-op. */

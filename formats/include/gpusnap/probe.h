@@ -39,11 +39,22 @@ typedef struct gpusnap_probe {
 	gpusnap_probe_layer *layers;
 } gpusnap_probe;
 
-/** JSON form. NULL: no memory. */
+#define GPUSNAP_PROBE_TOKENS_MAX 65536u /* also the most steps */
+
+/** JSON form. NULL: no memory, or a seed or counter of 2^63 or more. */
 GPUSNAP_API gpusnap_json *gpusnap_probe_encode(const gpusnap_probe *probe);
+/**
+ * Parse and check: version, sizes not zero and bounded, and the digest against the rest
+ * (E_CORRUPT). Zero digests are accepted only where a control table may be absent.
+ * @param out  owned by the caller; gpusnap_probe_free().
+ */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_probe_decode(
 	gpusnap_json *json, gpusnap_probe **out, gpusnap_error *err);
-/** Compute probe->digest from the rest. */
+/**
+ * Compute probe->digest from the rest: a chain, d = XXH3-128(u32 version, u64 seed, u32 tokens, u32
+ * steps, u32 layer_count), then per layer d = XXH3-128(d, control digests in slot order, u32
+ * expert_count, XXH3-128(expert digests), output, u64 local, u64 remote); integers little-endian.
+ */
 GPUSNAP_API gpusnap_digest gpusnap_probe_digest(const gpusnap_probe *probe);
 /** Allocate with room for layer_count layers; NULL: no memory. */
 GPUSNAP_API gpusnap_probe *gpusnap_probe_new(uint32_t layer_count);

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The record "model" of a snapshot: the MoE layers and the buffers that hold them, as JSON
+ * (formats/gsnap.md, section "Record model").
+ */
+#include <gpusnap/moe.h>
+
+#include <string.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/fail.h"
+#include "formats/base/text.h"
+#include "formats/fields.h"
+
+enum { MODEL_FORMAT = 1 };
+
+static const char score_name[] = "softmax";
+static const char activation_name[] = "silu";
+
+static const char *const slot_names[GPUSNAP_MOE_SLOTS] = {
+	[GPUSNAP_MOE_ROUTER] = "router",
+	[GPUSNAP_MOE_W13] = "w13",
+	[GPUSNAP_MOE_W13_SCALE] = "w13_scale",
+	[GPUSNAP_MOE_W2] = "w2",
+	[GPUSNAP_MOE_W2_SCALE] = "w2_scale",
+	[GPUSNAP_MOE_MASK] = "mask",
+	[GPUSNAP_MOE_NORM] = "norm",
+};
+
+const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot)
+{
+	return (unsigned)slot < GPUSNAP_MOE_SLOTS ? slot_names[slot] : "unknown";
+}
+
+gpusnap_status gsn_moe_slot_parse(const char *name, gpusnap_moe_slot *ret_slot, gpusnap_error *err)
+{
+	char quoted[GSN_QUOTE_BYTES];
+
+	for (int i = 0; i < GPUSNAP_MOE_SLOTS; i++) {
+		if (strcmp(slot_names[i], name) == 0) {
+			*ret_slot = (gpusnap_moe_slot)i;
+			return GPUSNAP_OK;
+		}
+	}
+	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+		"MoE slot '%s' is unknown to this build; use a newer gpusnap",
+		gsn_quote(name, strlen(name), quoted));
+}
+
+static gpusnap_json *encode_buffers(const gpusnap_moe_layer *layer)
+{
+	gpusnap_json *buffers = gpusnap_json_pack("{}");
+
+	for (int i = 0; buffers && i < GPUSNAP_MOE_SLOTS; i++) {
+		if (!layer->buffers[i])
+			continue;
+		if (gpusnap_json_set(
+			    buffers, slot_names[i], gpusnap_json_pack("s", layer->buffers[i]))) {
+			gpusnap_json_free(buffers);
+			return NULL;
+		}
+	}
+	return buffers;
+}
+
+static gpusnap_json *encode_layer(const gpusnap_moe_layer *layer)
+{
+	return gpusnap_json_pack(
+		"{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:s, s:[I, I], s:f, s:o, s:o}", "module",
+		layer->module, "layer", (long long)layer->layer, "hidden", (long long)layer->hidden,
+		"intermediate", (long long)layer->intermediate, "experts",
+		(long long)layer->experts, "top_k", (long long)layer->top_k, "score", score_name,
+		"renormalise", (int)layer->renormalise, "activation", activation_name, "block",
+		(long long)layer->block_n, (long long)layer->block_k, "norm_epsilon",
+		(double)layer->norm_epsilon, "mask", gsn_mask_encode(&layer->mask), "buffers",
+		encode_buffers(layer));
+}
+
+gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model)
+{
+	gpusnap_json *layers = gpusnap_json_pack("[]");
+
+	for (uint32_t i = 0; layers && i < model->layer_count; i++) {
+		if (gpusnap_json_append(layers, encode_layer(&model->layers[i]))) {
+			gpusnap_json_free(layers);
+			return NULL;
+		}
+	}
+	return gpusnap_json_pack("{s:i, s:s, s:[I, I], s:[I, I], s:o}", "format", MODEL_FORMAT,
+		"family", model->family, "tp", (long long)model->tp_rank, (long long)model->tp_size,
+		"ep", (long long)model->ep_rank, (long long)model->ep_size, "layers", layers);
+}
+
+static gpusnap_status check_word(
+	const gpusnap_json *json, const char *key, const char *known, gpusnap_error *err)
+{
+	const char *word;
+	char quoted[GSN_QUOTE_BYTES];
+	gpusnap_status status = gsn_field_text(json, key, &word, err);
+
+	if (status)
+		return status;
+	if (strcmp(word, known) != 0)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "'%s' is '%s', this build knows '%s'",
+			key, gsn_quote(word, strlen(word), quoted), known);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_sizes(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_status status = gsn_field_u32(json, "layer", 0, UINT32_MAX, &layer->layer, err);
+
+	if (!status)
+		status = gsn_field_u32(
+			json, "hidden", 1, GPUSNAP_MOE_WIDTH_MAX, &layer->hidden, err);
+	if (!status)
+		status = gsn_field_u32(
+			json, "intermediate", 1, GPUSNAP_MOE_WIDTH_MAX, &layer->intermediate, err);
+	if (!status)
+		status = gsn_field_u32(
+			json, "experts", 1, GPUSNAP_EXPERTS_MAX, &layer->experts, err);
+	if (!status)
+		status = gsn_field_u32(json, "top_k", 1, layer->experts, &layer->top_k, err);
+	return status;
+}
+
+static gpusnap_status decode_block(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_json *block;
+	int64_t n, k;
+	gpusnap_status status = gsn_field_array(json, "block", 2, 2, &block, err);
+
+	if (status)
+		return status;
+	status = gsn_item_i64(block, 0, 0, GPUSNAP_MOE_WIDTH_MAX, &n, err);
+	if (!status)
+		status = gsn_item_i64(block, 1, 0, GPUSNAP_MOE_WIDTH_MAX, &k, err);
+	if (status) {
+		gsn_error_prefix(err, "'block'");
+		return status;
+	}
+	if ((n == 0) != (k == 0))
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'block' is [%d, %d], expected two sizes, or zeros for no scales", (int)n,
+			(int)k);
+	layer->block_n = (uint32_t)n;
+	layer->block_k = (uint32_t)k;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_arithmetic(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	double epsilon = gpusnap_json_real(gpusnap_json_get(json, "norm_epsilon"), -1.0);
+	gpusnap_status status = check_word(json, "score", score_name, err);
+
+	if (!status)
+		status = check_word(json, "activation", activation_name, err);
+	if (!status)
+		status = gsn_field_bool(json, "renormalise", &layer->renormalise, err);
+	if (!status)
+		status = decode_block(json, layer, err);
+	if (status)
+		return status;
+	if (!(epsilon >= 0.0 && epsilon <= 1.0))
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'norm_epsilon' is missing or %g, expected a number from 0 to 1", epsilon);
+	layer->score = GPUSNAP_SCORE_SOFTMAX;
+	layer->activation = GPUSNAP_ACTIVATION_SILU;
+	layer->norm_epsilon = (float)epsilon;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_buffers(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_json *buffers;
+	gpusnap_status status = gsn_field_object(json, "buffers", &buffers, err);
+
+	for (void *at = status ? NULL : gpusnap_json_first(buffers); at && !status;
+		at = gpusnap_json_next(buffers, at)) {
+		gpusnap_moe_slot slot;
+
+		status = gsn_moe_slot_parse(gpusnap_json_key(at), &slot, err);
+		if (!status)
+			status = gsn_field_copy(
+				buffers, gpusnap_json_key(at), &layer->buffers[slot], err);
+	}
+	return status;
+}
+
+/* Which slots a layer must name, and which it must not. */
+static gpusnap_status check_buffers(const gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	bool scaled = layer->block_n != 0;
+
+	for (int i = 0; i < GPUSNAP_MOE_SLOTS; i++) {
+		bool is_scale = i == GPUSNAP_MOE_W13_SCALE || i == GPUSNAP_MOE_W2_SCALE;
+		bool needed = i == GPUSNAP_MOE_ROUTER || i == GPUSNAP_MOE_W13 ||
+			      i == GPUSNAP_MOE_W2 || (is_scale && scaled);
+
+		if (needed && !layer->buffers[i])
+			return gsn_fail(err, GPUSNAP_E_FORMAT, "no buffer is named for '%s'",
+				slot_names[i]);
+		if (is_scale && !scaled && layer->buffers[i])
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"a buffer is named for '%s', but 'block' says that there are no "
+				"scales",
+				slot_names[i]);
+	}
+	if (layer->buffers[GPUSNAP_MOE_NORM] && layer->norm_epsilon == 0.0f)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'norm_epsilon' is 0, expected more where a buffer is named for 'norm'");
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_mask(const gpusnap_json *json, const gpusnap_moe_model *model,
+	gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_mask_type *mask = &layer->mask;
+	gpusnap_json *object;
+	uint32_t first, local;
+	gpusnap_status status = gsn_field_object(json, "mask", &object, err);
+
+	if (!status)
+		status = gsn_mask_decode(object, mask, err);
+	if (status) {
+		gsn_error_prefix(err, "mask");
+		return status;
+	}
+	gpusnap_expert_block(layer->experts, model->ep_rank, model->ep_size, &first, &local);
+	if (mask->experts != layer->experts || mask->rank != model->ep_rank ||
+		mask->world != model->ep_size)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"mask of %u experts on rank %u of %u, the layer has %u on rank %u of %u",
+			mask->experts, mask->rank, mask->world, layer->experts, model->ep_rank,
+			model->ep_size);
+	if (mask->first != first || mask->local != local || local == 0)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"mask of experts [%u, %u), rank %u of %u holds [%u, %u), one or more",
+			mask->first, mask->first + mask->local, model->ep_rank, model->ep_size,
+			first, first + local);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_layer(const gpusnap_json *json, const gpusnap_moe_model *model,
+	gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_status status = gsn_field_copy(json, "module", &layer->module, err);
+
+	if (!status)
+		status = decode_sizes(json, layer, err);
+	if (!status)
+		status = decode_arithmetic(json, layer, err);
+	if (!status)
+		status = decode_mask(json, model, layer, err);
+	if (!status)
+		status = decode_buffers(json, layer, err);
+	if (!status)
+		status = check_buffers(layer, err);
+	return status;
+}
+
+static gpusnap_status decode_layers(
+	const gpusnap_json *json, gpusnap_moe_model *model, gpusnap_error *err)
+{
+	gpusnap_json *layers;
+	gpusnap_status status =
+		gsn_field_array(json, "layers", 1, GPUSNAP_MOE_LAYERS_MAX, &layers, err);
+
+	if (status)
+		return status;
+	model->layer_count = (uint32_t)gpusnap_json_size(layers);
+	model->layers = gsn_alloc(model->layer_count, sizeof *model->layers);
+	if (!model->layers)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory for %u layers", model->layer_count);
+	for (uint32_t i = 0; i < model->layer_count; i++) {
+		gpusnap_moe_layer *layer = &model->layers[i];
+
+		status = decode_layer(gpusnap_json_at(layers, i), model, layer, err);
+		if (!status && i > 0 && layer->layer <= layer[-1].layer)
+			status = gsn_fail(err, GPUSNAP_E_FORMAT,
+				"'layer' is %u after %u, expected more", layer->layer,
+				layer[-1].layer);
+		if (status) {
+			gsn_error_prefix(err, "MoE layer at position %u", i);
+			return status;
+		}
+	}
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_model(
+	const gpusnap_json *json, gpusnap_moe_model *model, gpusnap_error *err)
+{
+	uint32_t format;
+	gpusnap_status status = gsn_field_u32(json, "format", 1, UINT32_MAX, &format, err);
+
+	if (!status && format != MODEL_FORMAT)
+		status = gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"format %u, this build reads %d; use a newer gpusnap", format,
+			MODEL_FORMAT);
+	if (!status)
+		status = gsn_field_copy(json, "family", &model->family, err);
+	if (!status)
+		status = gsn_field_rank(json, "tp", &model->tp_rank, &model->tp_size, err);
+	if (!status)
+		status = gsn_field_rank(json, "ep", &model->ep_rank, &model->ep_size, err);
+	if (!status)
+		status = decode_layers(json, model, err);
+	return status;
+}
+
+gpusnap_status gpusnap_moe_model_decode(
+	gpusnap_json *json, gpusnap_moe_model **out, gpusnap_error *err)
+{
+	gpusnap_moe_model *model = gsn_alloc(1, sizeof *model);
+	gpusnap_status status;
+
+	if (!model)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a model record");
+	status = decode_model(json, model, err);
+	if (status) {
+		gsn_error_prefix(err, "model record");
+		gpusnap_moe_model_free(model);
+		return status;
+	}
+	*out = model;
+	return GPUSNAP_OK;
+}
+
+void gpusnap_moe_model_free(gpusnap_moe_model *model)
+{
+	if (!model)
+		return;
+	for (uint32_t i = 0; model->layers && i < model->layer_count; i++) {
+		gsn_free(model->layers[i].module);
+		for (int slot = 0; slot < GPUSNAP_MOE_SLOTS; slot++)
+			gsn_free(model->layers[i].buffers[slot]);
+	}
+	gsn_free(model->layers);
+	gsn_free(model->family);
+	gsn_free(model);
+}
