@@ -26,13 +26,14 @@ static void lay_out(
 	}
 }
 
-gpusnap_status gsn_arena_new(
-	const struct gsn_range *ranges, size_t count, struct gsn_arena **out, gpusnap_error *err)
+gpusnap_status gsn_arena_new(gpusnap_device *device, const struct gsn_range *ranges, size_t count,
+	struct gsn_arena **out, gpusnap_error *err)
 {
 	struct gsn_arena *arena = gsn_alloc(1, sizeof *arena);
 
 	if (!arena)
 		goto no_memory;
+	arena->device = device;
 	arena->extents = gsn_alloc(count, sizeof *arena->extents);
 	if (!arena->extents)
 		goto no_memory;
@@ -47,7 +48,7 @@ gpusnap_status gsn_arena_new(
 	return GPUSNAP_OK;
 
 no_memory:
-	gsn_arena_free(arena, NULL);
+	gsn_arena_free(arena);
 	return gsn_fail(
 		err, GPUSNAP_E_NOMEM, "no memory to describe an arena of %zu ranges", count);
 }
@@ -57,14 +58,14 @@ static uint64_t segment_bytes(const struct gsn_arena *arena, size_t segment)
 	return gsn_min(arena->bytes - segment * SEGMENT_BYTES, SEGMENT_BYTES);
 }
 
-void gsn_arena_free(struct gsn_arena *arena, gpusnap_device *device)
+void gsn_arena_free(struct gsn_arena *arena)
 {
 	if (!arena)
 		return;
 	for (size_t i = 0; arena->segments && i < arena->segment_count; i++)
 		if (arena->segments[i])
-			device->ops->pinned_free(
-				device->context, arena->segments[i], segment_bytes(arena, i));
+			arena->device->ops->pinned_free(arena->device->context, arena->segments[i],
+				segment_bytes(arena, i));
 	gsn_free(arena->segments);
 	gsn_free(arena->extents);
 	gsn_free(arena->leaves);
@@ -100,8 +101,8 @@ gpusnap_digest *gsn_arena_run_leaves(struct gsn_arena *arena, const struct gsn_l
 }
 
 /* Memory at `at`, and how much of `wanted` lies in the same segment. */
-static gpusnap_status touch(struct gsn_arena *arena, gpusnap_device *device, uint64_t at,
-	uint64_t wanted, uint8_t **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
+static gpusnap_status touch(struct gsn_arena *arena, uint64_t at, uint64_t wanted,
+	uint8_t **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
 {
 	size_t segment = (size_t)(at / SEGMENT_BYTES);
 	uint64_t inside = at % SEGMENT_BYTES;
@@ -110,7 +111,8 @@ static gpusnap_status touch(struct gsn_arena *arena, gpusnap_device *device, uin
 	assert(segment < arena->segment_count);
 	if (!arena->segments[segment]) {
 		void *memory;
-		gpusnap_status s = device->ops->pinned_alloc(device->context, bytes, &memory, err);
+		gpusnap_status s = arena->device->ops->pinned_alloc(
+			arena->device->context, bytes, &memory, err);
 
 		if (s) {
 			gsn_error_prefix(
@@ -125,9 +127,10 @@ static gpusnap_status touch(struct gsn_arena *arena, gpusnap_device *device, uin
 }
 
 gpusnap_status gsn_arena_copy(struct gsn_arena *arena, const struct gsn_leaf_run *run,
-	gpusnap_device *device, struct gsn_stream *stream, enum gsn_copy_direction direction,
-	gpusnap_address base, gpusnap_error *err)
+	struct gsn_stream *stream, enum gsn_copy_direction direction, gpusnap_address base,
+	gpusnap_error *err)
 {
+	const struct gsn_device_ops *ops = arena->device->ops;
 	const struct gsn_extent *extent = &arena->extents[run->extent];
 	uint64_t offset = gsn_arena_run_offset(run);
 	uint64_t end = offset + gsn_arena_run_bytes(arena, run);
@@ -136,15 +139,13 @@ gpusnap_status gsn_arena_copy(struct gsn_arena *arena, const struct gsn_leaf_run
 		gpusnap_address live = base + extent->offset + offset;
 		uint8_t *memory;
 		uint64_t bytes;
-		gpusnap_status s = touch(
-			arena, device, extent->at + offset, end - offset, &memory, &bytes, err);
+		gpusnap_status s =
+			touch(arena, extent->at + offset, end - offset, &memory, &bytes, err);
 
 		if (!s && direction == GSN_DEVICE_TO_HOST)
-			s = device->ops->copy(
-				stream, direction, (uintptr_t)memory, live, bytes, err);
+			s = ops->copy(stream, direction, (uintptr_t)memory, live, bytes, err);
 		else if (!s)
-			s = device->ops->copy(
-				stream, direction, live, (uintptr_t)memory, bytes, err);
+			s = ops->copy(stream, direction, live, (uintptr_t)memory, bytes, err);
 		if (s)
 			return s;
 		offset += bytes;

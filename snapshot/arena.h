@@ -22,6 +22,7 @@ struct gsn_extent {
 };
 
 struct gsn_arena {
+	gpusnap_device *device; /* that pins the memory; borrowed */
 	size_t extent_count;
 	struct gsn_extent *extents;
 	uint64_t bytes;
@@ -33,10 +34,10 @@ struct gsn_arena {
 };
 
 /* For these ranges of one region; no pinned memory is taken yet. `out` is owned by the caller. */
-gpusnap_status gsn_arena_new(
-	const struct gsn_range *ranges, size_t count, struct gsn_arena **out, gpusnap_error *err);
-/* Releases the pinned memory to `device`; NULL is a no-op. */
-void gsn_arena_free(struct gsn_arena *arena, gpusnap_device *device);
+gpusnap_status gsn_arena_new(gpusnap_device *device, const struct gsn_range *ranges, size_t count,
+	struct gsn_arena **out, gpusnap_error *err);
+/* NULL is a no-op. */
+void gsn_arena_free(struct gsn_arena *arena);
 /* True when the arena was made for ranges with these offsets and sizes. */
 bool gsn_arena_fits(const struct gsn_arena *arena, const struct gsn_range *ranges, size_t count);
 /* Consecutive leaves of one extent. */
@@ -56,7 +57,7 @@ gpusnap_digest *gsn_arena_run_leaves(struct gsn_arena *arena, const struct gsn_l
  * memory is taken as it is touched first.
  */
 gpusnap_status gsn_arena_copy(struct gsn_arena *arena, const struct gsn_leaf_run *run,
-	gpusnap_device *device, struct gsn_stream *stream, enum gsn_copy_direction direction,
-	gpusnap_address base, gpusnap_error *err);
+	struct gsn_stream *stream, enum gsn_copy_direction direction, gpusnap_address base,
+	gpusnap_error *err);
 
 #endif

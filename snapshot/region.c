@@ -352,7 +352,7 @@ void gsn_region_remove(gpusnap_registry *registry, uint32_t position)
 			(void)ops->unmap(context, region->address, region->bytes, NULL);
 		ops->release(context, region->address, region->bytes);
 	}
-	gsn_arena_free(region->arena, registry->device);
+	gsn_arena_free(region->arena);
 	gpusnap_snapshot_close(region->backing);
 	gsn_free(region->backing_name);
 	gsn_free(region->tag);

@@ -68,16 +68,17 @@ gpusnap_status gsn_job_begin(gpusnap_registry *registry, const char *job, gpusna
 
 gpusnap_status gsn_job_quiesce(gpusnap_registry *registry, gpusnap_error *err)
 {
+	gpusnap_error detail = {.message = "try again when the application is at rest"};
 	gpusnap_status s;
 
 	if (!registry->options.quiesce)
 		return GPUSNAP_OK;
-	gsn_error_set(err, GPUSNAP_E_BUSY, 0, 0,
-		"%s: the application's quiesce callback refused; try again when it is at rest",
-		registry->job);
-	s = registry->options.quiesce(registry->options.user, err);
-	registry->quiesced = s == GPUSNAP_OK;
-	return s;
+	s = registry->options.quiesce(registry->options.user, &detail);
+	if (s)
+		return gsn_fail_os(err, s, detail.os_errno, "%s: callback quiesce refused: %s",
+			registry->job, detail.message);
+	registry->quiesced = true;
+	return GPUSNAP_OK;
 }
 
 void gsn_job_end(gpusnap_registry *registry)
