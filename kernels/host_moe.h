@@ -23,6 +23,8 @@ uint64_t gsn_host_moe_scratch_bytes(const struct gsn_moe_experts *args);
 
 gpusnap_status gsn_host_moe_route(
 	const struct gsn_host_moe *host, const struct gsn_moe_route *args, gpusnap_error *err);
+gpusnap_status gsn_host_moe_localise(
+	const struct gsn_host_moe *host, const struct gsn_moe_localise *args, gpusnap_error *err);
 gpusnap_status gsn_host_moe_experts(
 	const struct gsn_host_moe *host, const struct gsn_moe_experts *args, gpusnap_error *err);
 gpusnap_status gsn_host_moe_combine(

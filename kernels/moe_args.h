@@ -12,6 +12,7 @@
 #include "kernels/device_ops.h"
 
 gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_error *err);
+gpusnap_status gsn_moe_localise_check(const struct gsn_moe_localise *args, gpusnap_error *err);
 gpusnap_status gsn_moe_experts_check(const struct gsn_moe_experts *args, gpusnap_error *err);
 gpusnap_status gsn_moe_combine_check(const struct gsn_moe_combine *args, gpusnap_error *err);
 gpusnap_status gsn_rms_norm_check(const struct gsn_rms_norm *args, gpusnap_error *err);

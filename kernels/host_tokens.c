@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the host does to whole tokens around the experts: ids made local, sum over slots, norm. */
+#include <fenv.h>
+#include <stdatomic.h>
+
+#include "kernels/host_matrix.h"
+#include "kernels/host_moe.h"
+#include "kernels/moe_args.h"
+#include "kernels/moe_math.h"
+
+struct combine_job {
+	const struct gsn_moe_combine *args;
+	atomic_uint faults;
+};
+
+struct norm_job {
+	const struct gsn_rms_norm *args;
+	gsn_dot_fn dot;
+};
+
+gpusnap_status gsn_host_moe_localise(
+	const struct gsn_host_moe *host, const struct gsn_moe_localise *args, gpusnap_error *err)
+{
+	const int32_t *ids = gsn_host_pointer(args->ids);
+	int32_t *out = gsn_host_pointer(args->out);
+	gpusnap_status status = gsn_moe_localise_check(args, err);
+
+	(void)host;
+	if (status)
+		return status;
+	for (uint32_t i = 0; i < args->pairs; i++) {
+		int64_t local = (int64_t)ids[i] - args->first;
+
+		out[i] = local >= 0 && local < args->local ? (int32_t)local : (int32_t)args->local;
+	}
+	return GPUSNAP_OK;
+}
+
+static void combine_task(void *argument, uint64_t token)
+{
+	struct combine_job *job = argument;
+	const struct gsn_moe_combine *args = job->args;
+	const float *y = gsn_host_pointer(args->y);
+	float *out = gsn_host_pointer(args->out);
+	unsigned faults = 0;
+
+	y += token * args->top_k * args->hidden;
+	out += token * args->hidden;
+	for (uint32_t i = 0; i < args->hidden; i++) {
+		float sum = y[i];
+
+		for (uint32_t slot = 1; slot < args->top_k; slot++)
+			sum += y[(size_t)slot * args->hidden + i];
+		out[i] = gsn_canonical(sum);
+		if (!gsn_is_finite(sum))
+			faults |= GSN_MOE_FAULT_NONFINITE;
+	}
+	if (faults)
+		atomic_fetch_or_explicit(&job->faults, faults, memory_order_relaxed);
+}
+
+gpusnap_status gsn_host_moe_combine(
+	const struct gsn_host_moe *host, const struct gsn_moe_combine *args, gpusnap_error *err)
+{
+	struct gsn_moe_counters *counters = gsn_host_pointer(args->counters);
+	struct combine_job job = {.args = args};
+	fenv_t caller;
+	gpusnap_status status = gsn_moe_combine_check(args, err);
+
+	if (status)
+		return status;
+	fegetenv(&caller);
+	fesetenv(FE_DFL_ENV);
+	gsn_pool_run(host->pool, combine_task, &job, args->tokens);
+	fesetenv(&caller);
+	counters->faults |= atomic_load(&job.faults);
+	return GPUSNAP_OK;
+}
+
+static float norm_weight(const struct gsn_rms_norm *args, uint32_t i)
+{
+	const void *weights = gsn_host_pointer(args->weight);
+
+	switch (args->weight_dtype) {
+	case GPUSNAP_BF16:
+		return gsn_decode_bf16(((const uint16_t *)weights)[i]);
+	case GPUSNAP_F16:
+		return gsn_decode_f16(((const uint16_t *)weights)[i]);
+	default:
+		return ((const float *)weights)[i];
+	}
+}
+
+static void norm_task(void *argument, uint64_t token)
+{
+	const struct norm_job *job = argument;
+	const struct gsn_rms_norm *args = job->args;
+	const float *x = (const float *)gsn_host_pointer(args->x) + token * args->hidden;
+	float *out = (float *)gsn_host_pointer(args->out) + token * args->hidden;
+	struct gsn_dot_row row = {.weights = x, .k = args->hidden};
+	float squares, factor;
+
+	job->dot(&row, &x, 1, &squares);
+	factor = 1.0f / sqrtf(squares / (float)args->hidden + args->epsilon);
+	for (uint32_t i = 0; i < args->hidden; i++)
+		out[i] = gsn_canonical(x[i] * factor * norm_weight(args, i));
+}
+
+gpusnap_status gsn_host_rms_norm(
+	const struct gsn_host_moe *host, const struct gsn_rms_norm *args, gpusnap_error *err)
+{
+	struct norm_job job = {.args = args, .dot = host->path->dot[GSN_DOT_F32]};
+	fenv_t caller;
+	gpusnap_status status = gsn_rms_norm_check(args, err);
+
+	if (status)
+		return status;
+	fegetenv(&caller);
+	fesetenv(FE_DFL_ENV);
+	gsn_pool_run(host->pool, norm_task, &job, args->tokens);
+	fesetenv(&caller);
+	return GPUSNAP_OK;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/moe_args.h"
+
+#include <stdbool.h>
+
+#include <gpusnap/moe.h>
+
+#include "formats/base/fail.h"
+
+struct named_address {
+	const char *name;
+	gpusnap_address address;
+	uint32_t alignment;
+};
+
+struct named_size {
+	const char *name;
+	uint32_t size;
+};
+
+static gpusnap_status check_addresses(
+	const char *what, const struct named_address *list, size_t count, gpusnap_error *err)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (list[i].address == 0)
+			return gsn_fail(err, GPUSNAP_E_INVALID,
+				"%s: address of '%s' is 0; give the memory it is to use", what,
+				list[i].name);
+		if (list[i].address % list[i].alignment)
+			return gsn_fail(err, GPUSNAP_E_INVALID,
+				"%s: address of '%s', 0x%llx, is no multiple of its element's %u "
+				"bytes",
+				what, list[i].name, (unsigned long long)list[i].address,
+				list[i].alignment);
+	}
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_sizes(
+	const char *what, const struct named_size *list, size_t count, gpusnap_error *err)
+{
+	for (size_t i = 0; i < count; i++)
+		if (list[i].size == 0)
+			return gsn_fail(
+				err, GPUSNAP_E_INVALID, "%s: '%s' is 0", what, list[i].name);
+	return GPUSNAP_OK;
+}
+
+#define CHECK_ADDRESSES(what, list, err)                                                           \
+	check_addresses((what), (list), sizeof(list) / sizeof((list)[0]), (err))
+#define CHECK_SIZES(what, list, err)                                                               \
+	check_sizes((what), (list), sizeof(list) / sizeof((list)[0]), (err))
+
+static bool is_wide_float(gpusnap_dtype dtype)
+{
+	return dtype == GPUSNAP_BF16 || dtype == GPUSNAP_F16 || dtype == GPUSNAP_F32;
+}
+
+static gpusnap_status check_dtype(
+	const char *what, const char *name, gpusnap_dtype dtype, bool fp8_too, gpusnap_error *err)
+{
+	if (is_wide_float(dtype) || (fp8_too && dtype == GPUSNAP_F8_E4M3))
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+		"%s: '%s' is of type %s; BF16, F16, F32%s can be used", what, name,
+		gpusnap_dtype_name(dtype), fp8_too ? ", F8_E4M3" : "");
+}
+
+static uint32_t element_bytes(gpusnap_dtype dtype)
+{
+	return gpusnap_dtype_bits(dtype) / 8;
+}
+
+/* (token, slot) pairs are numbered in 32 bits. */
+static gpusnap_status check_pairs(
+	const char *what, uint32_t tokens, uint32_t top_k, gpusnap_error *err)
+{
+	if ((uint64_t)tokens * top_k <= INT32_MAX)
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_LIMIT,
+		"%s: %u tokens of %u experts are more than %d pairs; use a smaller batch", what,
+		tokens, top_k, INT32_MAX);
+}
+
+gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_error *err)
+{
+	const char *what = "MoE route";
+	const struct named_size sizes[] = {{"tokens", args->tokens}, {"hidden", args->hidden},
+		{"experts", args->experts}, {"top_k", args->top_k}};
+	gpusnap_status status = CHECK_SIZES(what, sizes, err);
+
+	if (!status)
+		status = check_dtype(what, "router", args->router_dtype, false, err);
+	if (!status)
+		status = check_pairs(what, args->tokens, args->top_k, err);
+	if (status)
+		return status;
+	if (args->top_k > args->experts)
+		return gsn_fail(err, GPUSNAP_E_INVALID, "%s: top_k %u is more than the %u experts",
+			what, args->top_k, args->experts);
+	if (args->experts > INT32_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT, "%s: %u experts, ids are 32 bits signed",
+			what, args->experts);
+	if (args->score != GPUSNAP_SCORE_SOFTMAX)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: score %u is not known, %d (softmax) is", what, args->score,
+			GPUSNAP_SCORE_SOFTMAX);
+	{
+		const struct named_address addresses[] = {{"x", args->x, 4},
+			{"router", args->router, element_bytes(args->router_dtype)},
+			{"logits", args->logits, 4}, {"ids", args->ids, 4},
+			{"weights", args->weights, 4}, {"counters", args->counters, 8}};
+
+		return CHECK_ADDRESSES(what, addresses, err);
+	}
+}
+
+gpusnap_status gsn_moe_localise_check(const struct gsn_moe_localise *args, gpusnap_error *err)
+{
+	const char *what = "MoE localise";
+	const struct named_size sizes[] = {{"pairs", args->pairs}};
+	const struct named_address addresses[] = {{"ids", args->ids, 4}, {"out", args->out, 4}};
+	gpusnap_status status = CHECK_SIZES(what, sizes, err);
+
+	if (!status)
+		status = CHECK_ADDRESSES(what, addresses, err);
+	if (status)
+		return status;
+	if ((uint64_t)args->first + args->local > INT32_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT,
+			"%s: block of %u experts from %u on, ids are 32 bits signed", what,
+			args->local, args->first);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_scales(
+	const char *what, const struct gsn_moe_experts *args, gpusnap_error *err)
+{
+	bool blocks = args->block_n || args->block_k;
+	const struct named_address scales[] = {
+		{"w13_scale", args->w13_scale, 4}, {"w2_scale", args->w2_scale, 4}};
+
+	if (!blocks && !args->w13_scale && !args->w2_scale)
+		return GPUSNAP_OK;
+	if (args->weight_dtype != GPUSNAP_F8_E4M3)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: scales are given but the weights are %s; only F8_E4M3 is scaled", what,
+			gpusnap_dtype_name(args->weight_dtype));
+	if (!args->block_n || !args->block_k)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: scale blocks of %u x %u; both must be given with scales", what,
+			args->block_n, args->block_k);
+	if (args->block_k % 16)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: scale blocks of %u columns; a multiple of 16 is needed", what,
+			args->block_k);
+	return CHECK_ADDRESSES(what, scales, err);
+}
+
+gpusnap_status gsn_moe_experts_check(const struct gsn_moe_experts *args, gpusnap_error *err)
+{
+	const char *what = "MoE experts";
+	const struct named_size sizes[] = {{"tokens", args->tokens}, {"hidden", args->hidden},
+		{"intermediate", args->intermediate}, {"top_k", args->top_k},
+		{"local_experts", args->local_experts}, {"mask_length", args->mask_length}};
+	gpusnap_status status = CHECK_SIZES(what, sizes, err);
+
+	if (!status)
+		status = check_dtype(what, "w13 and w2", args->weight_dtype, true, err);
+	if (!status)
+		status = check_scales(what, args, err);
+	if (!status)
+		status = check_pairs(what, args->tokens, args->top_k, err);
+	if (status)
+		return status;
+	if (args->intermediate > INT32_MAX || args->local_experts > INT32_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT,
+			"%s: intermediate %u, local_experts %u: at most %d each", what,
+			args->intermediate, args->local_experts, INT32_MAX);
+	if (args->activation != GPUSNAP_ACTIVATION_SILU)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: activation %u is not known, %d (silu) is", what, args->activation,
+			GPUSNAP_ACTIVATION_SILU);
+	{
+		uint32_t width = element_bytes(args->weight_dtype);
+		const struct named_address addresses[] = {{"x", args->x, 4}, {"ids", args->ids, 4},
+			{"weights", args->weights, 4}, {"mask", args->mask, 4},
+			{"w13", args->w13, width}, {"w2", args->w2, width},
+			{"scratch", args->scratch, 4}, {"y", args->y, 4},
+			{"counters", args->counters, 8}};
+
+		return CHECK_ADDRESSES(what, addresses, err);
+	}
+}
+
+gpusnap_status gsn_moe_combine_check(const struct gsn_moe_combine *args, gpusnap_error *err)
+{
+	const char *what = "MoE combine";
+	const struct named_size sizes[] = {
+		{"tokens", args->tokens}, {"hidden", args->hidden}, {"top_k", args->top_k}};
+	const struct named_address addresses[] = {
+		{"y", args->y, 4}, {"out", args->out, 4}, {"counters", args->counters, 8}};
+	gpusnap_status status = CHECK_SIZES(what, sizes, err);
+
+	return status ? status : CHECK_ADDRESSES(what, addresses, err);
+}
+
+gpusnap_status gsn_rms_norm_check(const struct gsn_rms_norm *args, gpusnap_error *err)
+{
+	const char *what = "RMS norm";
+	const struct named_size sizes[] = {{"tokens", args->tokens}, {"hidden", args->hidden}};
+	gpusnap_status status = CHECK_SIZES(what, sizes, err);
+
+	if (!status)
+		status = check_dtype(what, "weight", args->weight_dtype, false, err);
+	if (status)
+		return status;
+	{
+		const struct named_address addresses[] = {{"x", args->x, 4},
+			{"weight", args->weight, element_bytes(args->weight_dtype)},
+			{"out", args->out, 4}};
+
+		return CHECK_ADDRESSES(what, addresses, err);
+	}
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_MOE_MATH_H
+#define GSN_MOE_MATH_H
+/*
+ * The scalar functions of the MoE arithmetic, the same source for every device, so that the bits
+ * are the same (arithmetic.md). Only IEEE operations, fmaf and integers: no library function whose
+ * last bit is a matter of taste. Compile without contraction, fast-math or flushing of denormals.
+ */
+#ifdef __cplusplus
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#else
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#endif
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define GSN_MATH_FN static inline __host__ __device__
+#else
+#define GSN_MATH_FN static inline
+#endif
+
+#define GSN_NAN_BITS UINT32_C(0x7fc00000)
+
+GSN_MATH_FN float gsn_float_from_bits(uint32_t bits)
+{
+	float value;
+
+	memcpy(&value, &bits, sizeof value);
+	return value;
+}
+
+GSN_MATH_FN uint32_t gsn_float_bits(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof bits);
+	return bits;
+}
+
+/*
+ * What is stored of a result: one NaN, and no negative zero. Devices differ in the NaN they make;
+ * and with +0 only, a zero added (padding, another rank's slot) never shows.
+ */
+GSN_MATH_FN float gsn_canonical(float value)
+{
+	return value != value ? gsn_float_from_bits(GSN_NAN_BITS) : value + 0.0f;
+}
+
+/* Neither NaN nor infinite. */
+GSN_MATH_FN int gsn_is_finite(float value)
+{
+	return (gsn_float_bits(value) & UINT32_C(0x7f800000)) != UINT32_C(0x7f800000);
+}
+
+GSN_MATH_FN float gsn_decode_bf16(uint16_t code)
+{
+	return gsn_float_from_bits((uint32_t)code << 16);
+}
+
+/* Exact: the magnitude's bits moved to a float are 2^-112 too small, also for subnormals. */
+GSN_MATH_FN float gsn_decode_f16(uint16_t code)
+{
+	uint32_t sign = (uint32_t)(code & 0x8000u) << 16;
+	uint32_t magnitude = code & 0x7fffu;
+
+	if (magnitude >= 0x7c00u)
+		return gsn_float_from_bits(
+			sign | UINT32_C(0x7f800000) | (magnitude & 0x3ffu) << 13);
+	return gsn_float_from_bits(sign | magnitude << 13) * 0x1p112f;
+}
+
+/* E4M3 "FN": bias 7, subnormals, no infinity; 0x7f and 0xff are NaN and stay NaN. */
+GSN_MATH_FN float gsn_decode_f8_e4m3(uint8_t code)
+{
+	uint32_t sign = (uint32_t)(code & 0x80u) << 24;
+	uint32_t magnitude = code & 0x7fu;
+
+	if (magnitude == 0x7fu)
+		return gsn_float_from_bits(GSN_NAN_BITS);
+	return gsn_float_from_bits(sign | magnitude << 20) * 0x1p120f;
+}
+
+/* 2^power, -126 <= power <= 127. */
+GSN_MATH_FN float gsn_power_of_two(int32_t power)
+{
+	return gsn_float_from_bits((uint32_t)(power + 127) << 23);
+}
+
+/*
+ * e^x over all floats: x = n ln2 + r, |r| <= ln2/2, e^r by the polynomial of Cephes' expf, times
+ * 2^n in two steps, so that overflow gives infinity and subnormal results are rounded once. NaN
+ * stays NaN. No branch, so that compilers vectorise it. Error <= 2 ulp (tests/unit/moe_math.c).
+ */
+GSN_MATH_FN float gsn_expf(float x)
+{
+	const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+	float clamped = x > 89.0f ? 89.0f : x;
+	float shifted, n, r, p;
+	int32_t power, half;
+
+	clamped = clamped < -104.0f ? -104.0f : clamped;
+	shifted = fmaf(clamped, 1.44269504f, shift);
+	n = shifted - shift;
+	r = fmaf(n, -0.693359375f, clamped);
+	r = fmaf(n, 2.12194440e-4f, r);
+	p = fmaf(1.9875691500e-4f, r, 1.3981999507e-3f);
+	p = fmaf(p, r, 8.3334519073e-3f);
+	p = fmaf(p, r, 4.1665795894e-2f);
+	p = fmaf(p, r, 1.6666665459e-1f);
+	p = fmaf(p, r, 5.0000001201e-1f);
+	p = fmaf(p, r * r, r) + 1.0f;
+	/* A NaN leaves any bits here: mask them, p is NaN whatever the factors are. */
+	power = (int32_t)((gsn_float_bits(shifted) - gsn_float_bits(shift) + 256u) & 511u) - 256;
+	half = power / 2;
+	return p * gsn_power_of_two(half) * gsn_power_of_two(power - half);
+}
+
+/* silu(gate) * up */
+GSN_MATH_FN float gsn_silu_mul(float gate, float up)
+{
+	return gate / (1.0f + gsn_expf(-gate)) * up;
+}
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/moe_math.h"
+
+#include <stdbool.h>
+
+#include "tests/support/suite.h"
+
+/* |got - e^x| in units of the last place of e^x, as a float. */
+static double exp_error_ulp(float x, float got)
+{
+	double exact = exp((double)x);
+	int exponent;
+	double ulp;
+
+	(void)frexp(exact, &exponent);
+	ulp = fmax(ldexp(1.0, exponent - 24), 0x1p-149);
+	return fabs((double)got - exact) / ulp;
+}
+
+static const float largest_finite_exp = 0x1.62e42ep6f; /* e^x of the next float overflows */
+
+/* Every 251st float between the limits, on both sides: 8.9 million. */
+START_TEST(expf_is_within_2_ulp)
+{
+	double worst = 0.0;
+
+	for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 251) {
+		float x = gsn_float_from_bits((uint32_t)bits);
+
+		if (x <= largest_finite_exp && x >= -110.0f)
+			worst = fmax(worst, exp_error_ulp(x, gsn_expf(x)));
+	}
+	ck_assert_msg(worst <= 2.0, "worst error is %g ulp", worst);
+	ck_assert_msg(worst > 0.5, "%g ulp: nothing was measured", worst);
+}
+END_TEST
+
+START_TEST(expf_holds_at_the_ends_of_the_range)
+{
+	ck_assert(gsn_expf(0.0f) == 1.0f);
+	ck_assert(gsn_expf(-0.0f) == 1.0f);
+	ck_assert(isfinite(gsn_expf(largest_finite_exp)));
+	ck_assert(gsn_expf(nextafterf(largest_finite_exp, INFINITY)) == INFINITY);
+	ck_assert(gsn_expf(3.0e38f) == INFINITY);
+	ck_assert(gsn_expf(INFINITY) == INFINITY);
+	ck_assert(gsn_expf(-103.9f) == 0x1p-149f); /* the smallest subnormal, not flushed */
+	ck_assert(gsn_expf(-104.0f) == 0.0f);
+	ck_assert(gsn_expf(-3.0e38f) == 0.0f);
+	ck_assert(gsn_expf(-INFINITY) == 0.0f);
+	ck_assert(isnan(gsn_expf(NAN)));
+	ck_assert(isnan(gsn_expf(gsn_float_from_bits(UINT32_C(0xffffffff)))));
+	ck_assert(isnan(gsn_expf(gsn_float_from_bits(UINT32_C(0x7f800001)))));
+}
+END_TEST
+
+/* sign * (1 + m/8) * 2^(e-7), or m/8 * 2^-6 */
+static float e4m3_value(unsigned code)
+{
+	int exponent = (int)(code >> 3 & 15);
+	double fraction = (code & 7) / 8.0;
+	double value = exponent ? ldexp(1.0 + fraction, exponent - 7) : ldexp(fraction, -6);
+
+	return (float)(code & 0x80 ? -value : value);
+}
+
+START_TEST(every_f8_e4m3_code_is_decoded_exactly)
+{
+	for (unsigned code = 0; code < 256; code++) {
+		float got = gsn_decode_f8_e4m3((uint8_t)code);
+
+		if ((code & 0x7f) == 0x7f)
+			ck_assert_msg(isnan(got), "code %#x gives %g", code, (double)got);
+		else
+			ck_assert_msg(gsn_float_bits(got) == gsn_float_bits(e4m3_value(code)),
+				"code %#x gives %g", code, (double)got);
+	}
+	ck_assert(gsn_decode_f8_e4m3(0x7e) == 448.0f);
+	ck_assert(gsn_decode_f8_e4m3(0x01) == 0x1p-9f);
+}
+END_TEST
+
+static double f16_value(unsigned code)
+{
+	int exponent = (int)(code >> 10 & 31);
+	double fraction = (code & 1023) / 1024.0;
+	double value = exponent ? ldexp(1.0 + fraction, exponent - 15) : ldexp(fraction, -14);
+
+	return code & 0x8000 ? -value : value;
+}
+
+START_TEST(every_f16_code_is_decoded_exactly)
+{
+	for (unsigned code = 0; code < 65536; code++) {
+		float got = gsn_decode_f16((uint16_t)code);
+		bool special = (code & 0x7c00) == 0x7c00;
+
+		if (special && (code & 0x3ff))
+			ck_assert(isnan(got));
+		else if (special)
+			ck_assert(got == (code & 0x8000 ? -INFINITY : INFINITY));
+		else
+			ck_assert_uint_eq(
+				gsn_float_bits(got), gsn_float_bits((float)f16_value(code)));
+	}
+}
+END_TEST
+
+START_TEST(bf16_is_the_upper_half_of_a_float)
+{
+	ck_assert(gsn_decode_bf16(0x3f80) == 1.0f);
+	ck_assert(gsn_decode_bf16(0xc049) == -3.140625f);
+	ck_assert(gsn_decode_bf16(0x0001) == 0x1p-133f); /* subnormal */
+	ck_assert(gsn_decode_bf16(0xff80) == -INFINITY);
+	ck_assert(isnan(gsn_decode_bf16(0x7fc0)));
+}
+END_TEST
+
+START_TEST(canonical_keeps_values_and_joins_nans_and_zeros)
+{
+	const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xffffffff};
+
+	for (size_t i = 0; i < sizeof nans / sizeof nans[0]; i++)
+		ck_assert_uint_eq(
+			gsn_float_bits(gsn_canonical(gsn_float_from_bits(nans[i]))), GSN_NAN_BITS);
+	ck_assert_uint_eq(gsn_float_bits(gsn_canonical(-0.0f)), 0);
+	ck_assert(gsn_canonical(-0x1p-149f) == -0x1p-149f);
+	ck_assert(gsn_canonical(-INFINITY) == -INFINITY);
+	ck_assert(gsn_is_finite(3.0e38f) && gsn_is_finite(0.0f));
+	ck_assert(!gsn_is_finite(INFINITY) && !gsn_is_finite(-INFINITY) && !gsn_is_finite(NAN));
+}
+END_TEST
+
+START_TEST(silu_mul_follows_its_formula_and_its_limits)
+{
+	for (float g = -80.0f; g <= 80.0f; g += 0.37f) {
+		double exact = (double)g / (1.0 + exp(-(double)g)) * 1.7;
+
+		ck_assert_double_le(
+			fabs((double)gsn_silu_mul(g, 1.7f) - exact), 5.0 * 0x1p-24 * fabs(exact));
+	}
+	ck_assert(gsn_silu_mul(0.0f, 5.0f) == 0.0f);
+	ck_assert(gsn_silu_mul(-200.0f, 5.0f) == 0.0f); /* e^200 is infinite */
+	ck_assert(gsn_silu_mul(200.0f, 2.0f) == 400.0f);
+	ck_assert(isnan(gsn_silu_mul(NAN, 0.0f)));
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {
+		expf_is_within_2_ulp,
+		expf_holds_at_the_ends_of_the_range,
+		every_f8_e4m3_code_is_decoded_exactly,
+		every_f16_code_is_decoded_exactly,
+		bf16_is_the_upper_half_of_a_float,
+		canonical_keeps_values_and_joins_nans_and_zeros,
+		silu_mul_follows_its_formula_and_its_limits,
+	};
+
+	return RUN_SUITE("moe_math", tests);
+}
