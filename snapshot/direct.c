@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finding out whether O_DIRECT serves a file. That it can be opened so proves little: tmpfs takes
+ * the flag and ignores it, overlays take it and fail the read. So the kind of file system is looked
+ * at, the kernel is asked for its alignment, and one real transfer decides.
+ */
+#include "snapshot/direct.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <linux/magic.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+
+/* A file with at least this share of its pages in memory is read faster from there. */
+enum { MOSTLY_CACHED_PERCENT = 75, RESIDENCY_SAMPLES = 64 };
+
+/* What is known of a file system before anything is tried. */
+enum fs_nature {
+	FS_UNKNOWN,
+	FS_IN_MEMORY, /* no device below: O_DIRECT would mean nothing */
+	FS_REMOTE,    /* O_DIRECT gives up the client's cache and its write gathering */
+};
+
+static enum fs_nature nature_of(int fd, const char **ret_name)
+{
+	static const struct {
+		unsigned long magic;
+		enum fs_nature nature;
+		const char *name;
+	} known[] = {
+		{TMPFS_MAGIC, FS_IN_MEMORY, "tmpfs"}, {RAMFS_MAGIC, FS_IN_MEMORY, "ramfs"},
+		{HUGETLBFS_MAGIC, FS_IN_MEMORY, "hugetlbfs"}, {NFS_SUPER_MAGIC, FS_REMOTE, "NFS"},
+		{SMB_SUPER_MAGIC, FS_REMOTE, "SMB"},
+		{0xfe534d42ul, FS_REMOTE, "SMB2"}, /* SMB2_SUPER_MAGIC, younger than some headers */
+	};
+	struct statfs info;
+
+	*ret_name = "this file system";
+	if (fstatfs(fd, &info))
+		return FS_UNKNOWN;
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+		if ((unsigned long)info.f_type == known[i].magic) {
+			*ret_name = known[i].name;
+			return known[i].nature;
+		}
+	}
+	return FS_UNKNOWN;
+}
+
+static bool set_flag(int fd, bool direct)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0)
+		return false;
+	flags = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+	return fcntl(fd, F_SETFL, flags) == 0;
+}
+
+/* False when the kernel says that the file cannot be direct, or only with coarser alignment. */
+static bool alignment_fits(int fd, char *why, size_t why_bytes)
+{
+#ifdef STATX_DIOALIGN
+	struct statx info;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) ||
+		!(info.stx_mask & STATX_DIOALIGN))
+		return true; /* not told: the transfer decides */
+	if (!info.stx_dio_offset_align) {
+		(void)snprintf(why, why_bytes, "the file system has no direct I/O for it");
+		return false;
+	}
+	if (info.stx_dio_offset_align > GSN_DIRECT_ALIGN ||
+		info.stx_dio_mem_align > GSN_DIRECT_ALIGN) {
+		(void)snprintf(why, why_bytes, "direct I/O wants alignment %u, over %u",
+			info.stx_dio_offset_align, GSN_DIRECT_ALIGN);
+		return false;
+	}
+#else
+	(void)fd;
+	(void)why;
+	(void)why_bytes;
+#endif
+	return true;
+}
+
+/* One block moved the way that the job will move them all. */
+static bool transfer_works(int fd, bool writing, char *why, size_t why_bytes)
+{
+	uint8_t *memory = gsn_alloc(2, GSN_DIRECT_ALIGN);
+	uint8_t *block;
+	ssize_t moved;
+
+	if (!memory) {
+		(void)snprintf(why, why_bytes, "no memory for the direct I/O probe");
+		return false;
+	}
+	block = memory + (GSN_DIRECT_ALIGN - (uintptr_t)memory % GSN_DIRECT_ALIGN);
+	moved = writing ? pwrite(fd, block, GSN_DIRECT_ALIGN, 0)
+			: pread(fd, block, GSN_DIRECT_ALIGN, 0);
+	if (moved < 0)
+		(void)snprintf(why, why_bytes, "a direct %s was refused: %s",
+			writing ? "write" : "read", strerror(errno));
+	gsn_free(memory);
+	return moved >= 0;
+}
+
+static bool make_direct(int fd, bool writing, char *why, size_t why_bytes)
+{
+	if (!alignment_fits(fd, why, why_bytes))
+		return false;
+	if (!set_flag(fd, true)) {
+		(void)snprintf(why, why_bytes, "O_DIRECT was refused: %s", strerror(errno));
+		return false;
+	}
+	if (transfer_works(fd, writing, why, why_bytes))
+		return true;
+	(void)set_flag(fd, false);
+	return false;
+}
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451 /* the same on every architecture; Linux 6.5 */
+#endif
+
+static int ask_cachestat(int fd, uint64_t bytes)
+{
+	struct {
+		uint64_t offset, length;
+	} range = {0, bytes};
+	struct {
+		uint64_t cached, dirty, writeback, evicted, recently_evicted;
+	} pages = {0};
+	uint64_t total = gsn_ceil_div(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+
+	if (syscall(SYS_cachestat, fd, &range, &pages, 0u))
+		return -1;
+	return (int)gsn_min(100, pages.cached * 100 / total);
+}
+
+/* One byte here and there, read only if that needs no waiting. */
+static int sample_residency(int fd, uint64_t bytes)
+{
+	int cached = 0;
+
+	for (uint64_t i = 0; i < RESIDENCY_SAMPLES; i++) {
+		uint8_t byte;
+		struct iovec piece = {&byte, 1};
+		ssize_t got =
+			preadv2(fd, &piece, 1, (off_t)(bytes / RESIDENCY_SAMPLES * i), RWF_NOWAIT);
+
+		if (got < 0 && errno != EAGAIN)
+			return -1;
+		cached += got == 1;
+	}
+	return cached * 100 / RESIDENCY_SAMPLES;
+}
+
+int gsn_cached_percent(int fd)
+{
+	struct stat file;
+	int percent;
+
+	if (fstat(fd, &file) || file.st_size <= 0)
+		return -1;
+	percent = ask_cachestat(fd, (uint64_t)file.st_size);
+	return percent >= 0 ? percent : sample_residency(fd, (uint64_t)file.st_size);
+}
+
+static bool stays_cached(int fd, bool writing, struct gsn_direct_choice *choice)
+{
+	const char *fs_name;
+	enum fs_nature nature = nature_of(fd, &fs_name);
+	int percent;
+
+	if (nature != FS_UNKNOWN) {
+		(void)snprintf(
+			choice->why, sizeof choice->why, "%s is better used cached", fs_name);
+		return true;
+	}
+	percent = writing ? -1 : gsn_cached_percent(fd);
+	if (percent < MOSTLY_CACHED_PERCENT)
+		return false;
+	(void)snprintf(
+		choice->why, sizeof choice->why, "%d%% of the file is in the page cache", percent);
+	return true;
+}
+
+gpusnap_status gsn_direct_choose(int fd, const char *name, gpusnap_io_direct wanted,
+	struct gsn_direct_choice *ret_choice, gpusnap_error *err)
+{
+	struct gsn_direct_choice choice = {.why = "direct I/O"};
+	bool writing = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+	const char *fs_name;
+
+	if (wanted == GPUSNAP_DIRECT_ON && nature_of(fd, &fs_name) == FS_IN_MEMORY)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"'%s': direct I/O was asked for, but %s keeps files in memory; use auto",
+			name, fs_name);
+	if (wanted == GPUSNAP_DIRECT_OFF)
+		(void)snprintf(choice.why, sizeof choice.why, "cached I/O was asked for");
+	else if (wanted == GPUSNAP_DIRECT_ON || !stays_cached(fd, writing, &choice))
+		choice.direct = make_direct(fd, writing, choice.why, sizeof choice.why);
+	if (wanted == GPUSNAP_DIRECT_ON && !choice.direct)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"'%s': direct I/O was asked for, but %s; use auto", name, choice.why);
+	if (!choice.direct && !set_flag(fd, false))
+		return gsn_fail_os(
+			err, GPUSNAP_E_IO, errno, "'%s': fcntl: %s", name, strerror(errno));
+	*ret_choice = choice;
+	return GPUSNAP_OK;
+}
