@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What each buffer of a MoE layer must be: role, element types and shape, from the layer's sizes.
+ * Everything that kernels rely on is checked here, once, so that a decode step need not.
+ */
+#include "dispatch/bind.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dispatch/dispatch_state.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+
+#define DTYPE_BIT(dtype) (1u << (dtype))
+
+enum {
+	FLOATS = DTYPE_BIT(GPUSNAP_BF16) | DTYPE_BIT(GPUSNAP_F16) | DTYPE_BIT(GPUSNAP_F32),
+};
+
+struct requirement {
+	bool needed;
+	uint32_t roles;	 /* bit set of gpusnap_role */
+	uint32_t dtypes; /* bit set of gpusnap_dtype */
+	uint32_t rank;
+	uint64_t shape[3];
+};
+
+static struct requirement scale_requirement(
+	const gpusnap_moe_layer *spec, uint64_t row_blocks, uint64_t columns)
+{
+	bool scaled = spec->block_n != 0;
+
+	return (struct requirement){
+		.needed = scaled,
+		.roles = 1u << GPUSNAP_ROLE_SCALE,
+		.dtypes = DTYPE_BIT(GPUSNAP_F32),
+		.rank = 3,
+		.shape = {spec->mask.local, row_blocks,
+			scaled ? gsn_ceil_div(columns, spec->block_k) : 0},
+	};
+}
+
+static struct requirement weight_requirement(
+	const gpusnap_moe_layer *spec, uint64_t rows, uint64_t columns)
+{
+	return (struct requirement){
+		.needed = true,
+		.roles = 1u << GPUSNAP_ROLE_WEIGHT,
+		.dtypes = FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
+		.rank = 3,
+		.shape = {spec->mask.local, rows, columns},
+	};
+}
+
+static uint64_t row_blocks(const gpusnap_moe_layer *spec, uint64_t rows)
+{
+	return spec->block_n ? gsn_ceil_div(rows, spec->block_n) : 0;
+}
+
+static struct requirement requirement_of(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot)
+{
+	switch (slot) {
+	case GPUSNAP_MOE_ROUTER:
+		return (struct requirement){
+			true, 1u << GPUSNAP_ROLE_ROUTER, FLOATS, 2, {spec->experts, spec->hidden}};
+	case GPUSNAP_MOE_W13:
+		return weight_requirement(spec, 2ull * spec->intermediate, spec->hidden);
+	case GPUSNAP_MOE_W13_SCALE:
+		return scale_requirement(
+			spec, 2 * row_blocks(spec, spec->intermediate), spec->hidden);
+	case GPUSNAP_MOE_W2:
+		return weight_requirement(spec, spec->hidden, spec->intermediate);
+	case GPUSNAP_MOE_W2_SCALE:
+		return scale_requirement(spec, row_blocks(spec, spec->hidden), spec->intermediate);
+	case GPUSNAP_MOE_MASK:
+		return (struct requirement){true, 1u << GPUSNAP_ROLE_EXPERT_MASK,
+			DTYPE_BIT(GPUSNAP_I32), 1, {gpusnap_mask_length(&spec->mask)}};
+	default: /* GPUSNAP_MOE_NORM: the probe can do without */
+		return (struct requirement){spec->buffers[slot] != NULL,
+			1u << GPUSNAP_ROLE_WEIGHT | 1u << GPUSNAP_ROLE_OTHER, FLOATS, 1,
+			{spec->hidden}};
+	}
+}
+
+static void format_shape(uint32_t rank, const uint64_t *shape, char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < rank && used < size; i++) {
+		int wrote = snprintf(text + used, size - used, "%s%llu", i ? ", " : "",
+			(unsigned long long)shape[i]);
+
+		used += wrote > 0 ? (size_t)wrote : 0;
+	}
+}
+
+static gpusnap_status check_shape(
+	const struct requirement *need, const gpusnap_buffer_info *info, gpusnap_error *err)
+{
+	char has[80];
+	char wants[80];
+
+	if (info->rank == need->rank &&
+		memcmp(info->shape, need->shape, need->rank * sizeof need->shape[0]) == 0)
+		return GPUSNAP_OK;
+	format_shape(info->rank, info->shape, has, sizeof has);
+	format_shape(need->rank, need->shape, wants, sizeof wants);
+	return gsn_fail(err, GPUSNAP_E_MISMATCH, "shape is [%s], the model needs [%s]", has, wants);
+}
+
+static gpusnap_status check_mask_type(
+	const gpusnap_mask_type *has, const gpusnap_mask_type *wants, gpusnap_error *err)
+{
+	if (has->kind != wants->kind)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH, "mask kind is %s, the model needs %s",
+			gpusnap_mask_kind_name(has->kind), gpusnap_mask_kind_name(wants->kind));
+	if (has->experts != wants->experts || has->first != wants->first ||
+		has->local != wants->local || has->shared != wants->shared)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"mask is for experts %u..+%u of %u with %u shared, the model needs "
+			"%u..+%u of %u with %u",
+			has->first, has->local, has->experts, has->shared, wants->first,
+			wants->local, wants->experts, wants->shared);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_buffer(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot,
+	const gpusnap_buffer_info *info, gpusnap_error *err)
+{
+	struct requirement need = requirement_of(spec, slot);
+	uint32_t width = gpusnap_dtype_bits(info->dtype) / 8;
+
+	if (!(need.roles & 1u << info->role))
+		return gsn_fail(err, GPUSNAP_E_MISMATCH, "role is %s, which no %s can have",
+			gpusnap_role_name(info->role), gpusnap_moe_slot_name(slot));
+	if (!(need.dtypes & DTYPE_BIT(info->dtype)))
+		return gsn_fail(err, GPUSNAP_E_MISMATCH, "dtype %s is not one that %s can have",
+			gpusnap_dtype_name(info->dtype), gpusnap_moe_slot_name(slot));
+	if (info->address % width)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"address %#llx is not a multiple of the element size %u",
+			(unsigned long long)info->address, width);
+	if (slot == GPUSNAP_MOE_MASK && check_mask_type(&info->mask, &spec->mask, err))
+		return GPUSNAP_E_MISMATCH;
+	return check_shape(&need, info, err);
+}
+
+static gpusnap_status bind_slot(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
+	gpusnap_moe_slot slot, struct gsn_operand *operand, gpusnap_error *err)
+{
+	const char *name = spec->buffers[slot];
+	bool needed = requirement_of(spec, slot).needed;
+	gpusnap_buffer_info info;
+	gpusnap_status status;
+
+	if ((name != NULL) != needed)
+		return gsn_fail(err, GPUSNAP_E_INVALID, "layer %u: model %s a %s buffer%s%s",
+			spec->layer, name ? "must not name" : "names no",
+			gpusnap_moe_slot_name(slot), name ? " without weight blocks: " : "",
+			name ? name : "");
+	if (!name)
+		return GPUSNAP_OK;
+	operand->name = name;
+	status = gpusnap_buffer_find(registry, name, &info, err);
+	if (status == GPUSNAP_E_INVALID && slot == GPUSNAP_MOE_MASK)
+		return GPUSNAP_OK;
+	if (!status)
+		status = check_buffer(spec, slot, &info, err);
+	if (status) {
+		gsn_error_prefix(err, "layer %u: %s buffer '%s'", spec->layer,
+			gpusnap_moe_slot_name(slot), name);
+		return status;
+	}
+	operand->bound = true;
+	operand->region = info.region;
+	operand->offset = info.offset;
+	operand->bytes = info.bytes;
+	operand->dtype = info.dtype;
+	operand->address = info.address;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_layer(const gpusnap_moe_layer *spec, gpusnap_error *err)
+{
+	if (spec->mask.shared)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"layer %u: mask has %u fused shared experts; only routed ones are known",
+			spec->layer, spec->mask.shared);
+	if (spec->mask.experts != spec->experts || spec->mask.local == 0)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"layer %u: mask is for %u local of %u experts, the layer has %u",
+			spec->layer, spec->mask.local, spec->mask.experts, spec->experts);
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_bind_layer(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
+	struct gsn_operand *operands, gpusnap_error *err)
+{
+	const struct gsn_operand *w13 = &operands[GPUSNAP_MOE_W13];
+	const struct gsn_operand *w2 = &operands[GPUSNAP_MOE_W2];
+	gpusnap_status status = check_layer(spec, err);
+
+	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
+		status = bind_slot(registry, spec, (gpusnap_moe_slot)slot, &operands[slot], err);
+	if (!status && w13->dtype != w2->dtype)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"layer %u: '%s' is %s but '%s' is %s; both must have one dtype",
+			spec->layer, w13->name, gpusnap_dtype_name(w13->dtype), w2->name,
+			gpusnap_dtype_name(w2->dtype));
+	return status;
+}
+
+gpusnap_status gsn_bind_mask(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
+	uint32_t region, uint64_t offset, struct gsn_operand *mask, gpusnap_error *err)
+{
+	uint64_t bytes = (uint64_t)gpusnap_mask_length(&spec->mask) * sizeof(int32_t);
+	gpusnap_region_info info;
+	gpusnap_status status = gpusnap_region_get(registry, region, &info, err);
+
+	if (status)
+		return status;
+	if (offset > info.bytes || bytes > info.bytes - offset)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"layer %u: mask bytes [%llu, +%llu) leave region %u of %llu bytes",
+			spec->layer, (unsigned long long)offset, (unsigned long long)bytes, region,
+			(unsigned long long)info.bytes);
+	if ((info.address + offset) % sizeof(int32_t))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"layer %u: mask at offset %llu of region %u is not aligned to 4 bytes",
+			spec->layer, (unsigned long long)offset, region);
+	*mask = (struct gsn_operand){
+		.name = mask->name,
+		.bound = true,
+		.region = region,
+		.offset = offset,
+		.bytes = bytes,
+		.dtype = GPUSNAP_I32,
+		.address = info.address + offset,
+	};
+	return GPUSNAP_OK;
+}

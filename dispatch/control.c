@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Check (b): digests of the control tables, made on the device. */
+#include "dispatch/dispatch_state.h"
+#include "dispatch/peek.h"
+#include "dispatch/proof.h"
+#include "formats/base/alloc.h"
+#include "formats/base/fail.h"
+
+static gpusnap_status digest_operand(gpusnap_dispatch *dispatch, const struct gsn_operand *operand,
+	gpusnap_digest *ret_digest, gpusnap_error *err)
+{
+	uint64_t count = gpusnap_leaf_count(operand->bytes);
+	gpusnap_digest *leaves = gsn_alloc(count, sizeof *leaves);
+	gpusnap_status status;
+
+	if (!leaves)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "digest of '%s': out of memory", operand->name);
+	status = gsn_operand_leaves(dispatch, operand, 0, count, leaves, err);
+	if (!status)
+		*ret_digest = gpusnap_digest_of_buffer(operand->bytes, leaves);
+	gsn_free(leaves);
+	return status;
+}
+
+gpusnap_status gsn_proof_control(struct gsn_proof *proof, gpusnap_error *err)
+{
+	gpusnap_dispatch *dispatch = proof->dispatch;
+
+	for (uint32_t i = 0; i < dispatch->model->layer_count; i++)
+		for (int slot = 0; slot < GPUSNAP_MOE_SLOTS; slot++) {
+			const struct gsn_operand *operand = &dispatch->layers[i].operands[slot];
+			gpusnap_status status = GPUSNAP_OK;
+
+			if (operand->name && gsn_is_control_slot((gpusnap_moe_slot)slot))
+				status = digest_operand(dispatch, operand,
+					&proof->now->layers[i].control[slot], err);
+			if (status)
+				return status;
+		}
+	return GPUSNAP_OK;
+}
