@@ -5,20 +5,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "formats/base/utf8.h"
+
 /* C0, DEL, and the C1 controls, which UTF-8 spells C2 80 to C2 9F: terminals obey them. */
-static bool needs_escape(const uint8_t *p, size_t left)
+static bool is_plain(const uint8_t *p, size_t length)
 {
-	if (*p < 0x20 || *p == 0x7f || *p == '\'' || *p == '\\')
-		return true;
-	return *p == 0xc2 && left > 1 && p[1] >= 0x80 && p[1] < 0xa0;
-}
-
-/* Bytes of one UTF-8 sequence as its first byte says, at most `left`. */
-static size_t sequence_length(uint8_t first, size_t left)
-{
-	size_t length = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-
-	return length < left ? length : left;
+	if (length == 1)
+		return *p >= 0x20 && *p != 0x7f && *p != '\'' && *p != '\\';
+	return length > 1 && (*p != 0xc2 || p[1] >= 0xa0);
 }
 
 static void put_hex(char *out, uint8_t byte)
@@ -31,27 +25,38 @@ static void put_hex(char *out, uint8_t byte)
 	out[3] = digits[byte & 15];
 }
 
+/* One character, or one byte of what is no UTF-8; at most 8 bytes of output. */
+static size_t put_character(char *out, const uint8_t *p, size_t left, size_t *ret_taken)
+{
+	size_t length = gsn_utf8_length(p, left);
+
+	*ret_taken = length ? length : 1;
+	if (is_plain(p, length)) {
+		memcpy(out, p, length);
+		return length;
+	}
+	for (size_t i = 0; i < *ret_taken; i++)
+		put_hex(out + 4 * i, p[i]);
+	return 4 * *ret_taken;
+}
+
 const char *gsn_quote(const char *bytes, size_t length, char text[GSN_QUOTE_BYTES])
 {
 	const uint8_t *p = (const uint8_t *)bytes;
 	size_t used = 0;
+	size_t taken;
+	char piece[16];
 
-	for (size_t i = 0; i < length;) {
-		bool escape = needs_escape(p + i, length - i);
-		size_t taken = sequence_length(p[i], length - i);
+	for (size_t i = 0; i < length; i += taken) {
+		size_t size = put_character(piece, p + i, length - i, &taken);
 
-		if (used + (escape ? 4 * taken : taken) + sizeof "..." > GSN_QUOTE_BYTES) {
+		if (used + size + sizeof "..." > GSN_QUOTE_BYTES) {
 			memcpy(text + used, "...", 3);
 			used += 3;
 			break;
 		}
-		for (size_t end = i + taken; i < end; i++) {
-			if (escape)
-				put_hex(text + used, p[i]);
-			else
-				text[used] = (char)p[i];
-			used += escape ? 4 : 1;
-		}
+		memcpy(text + used, piece, size);
+		used += size;
 	}
 	text[used] = '\0';
 	return text;

@@ -7,8 +7,8 @@
 #define GSN_QUOTE_BYTES 128u
 
 /**
- * Printable copy of `length` bytes: control characters, quotes and backslashes as \xNN, cut with
- * "..." where it does not fit. Returns `text`.
+ * Printable UTF-8 copy of `length` bytes: control characters, quotes, backslashes and malformed
+ * bytes as \xNN, cut with "..." where it does not fit. Returns `text`.
  */
 const char *gsn_quote(const char *bytes, size_t length, char text[GSN_QUOTE_BYTES]);
 

@@ -6,9 +6,10 @@
  * data. Pure bytes-to-structs: whoever reads the file passes its length, so that nothing is
  * allocated for lengths that the file does not have.
  *
- * Stricter than the official reader, on purpose: duplicate keys anywhere, a tensor given as an
- * array, rank over 64, and "-0" are refused. Names may be empty or hold any character, NUL
- * included: never use one as a path, or as a C string without comparing name_length.
+ * Stricter than the official reader, on purpose: duplicate tensor names and metadata keys, a
+ * tensor given as an array and rank over 64 are refused. Fields of a tensor other than dtype,
+ * shape and data_offsets are checked as JSON and ignored. Names may be empty or hold any character,
+ * NUL included: never use one as a path, or as a C string without comparing name_length.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -56,11 +57,18 @@ GPUSNAP_API uint64_t gpusnap_header_data_offset(const gpusnap_header *header); /
 GPUSNAP_API size_t gpusnap_header_tensor_count(const gpusnap_header *header);
 /** Tensor by position in the file (sorted by begin, then end, then name). Borrowed. */
 GPUSNAP_API const gpusnap_tensor *gpusnap_header_tensor(const gpusnap_header *header, size_t index);
-/** Tensor by name, in O(log n); NULL when absent. Borrowed. */
+/** Tensor by its whole name (one that holds NUL is never found), in O(log n). NULL: absent. */
 GPUSNAP_API const gpusnap_tensor *gpusnap_header_find(
 	const gpusnap_header *header, const char *name);
-/** Value of a `__metadata__` key; NULL when absent. Borrowed. */
+/**
+ * Value of a `__metadata__` key, in O(log n); NULL when absent. Borrowed. A value that holds a NUL
+ * character ends there.
+ */
 GPUSNAP_API const char *gpusnap_header_metadata(const gpusnap_header *header, const char *key);
+GPUSNAP_API size_t gpusnap_header_metadata_count(const gpusnap_header *header);
+/** Pair by position, sorted by key. Borrowed. */
+GPUSNAP_API const struct gpusnap_metadata *gpusnap_header_metadata_at(
+	const gpusnap_header *header, size_t index);
 /** NULL is a no-op. */
 GPUSNAP_API void gpusnap_header_free(gpusnap_header *header);
 
@@ -70,8 +78,10 @@ typedef struct gpusnap_metadata {
 } gpusnap_metadata;
 
 /**
- * Write a header: length, JSON, and spaces so that data begins at a multiple of `alignment`.
- * Tensors must already tile from 0 in the order given. Deterministic: same input, same bytes.
+ * Write a header: length, JSON, and spaces so that data begins at a multiple of `alignment`, a
+ * power of two. Tensors must already tile from 0 in the order given, under distinct names in
+ * UTF-8. Deterministic: same input, same bytes. E_FORMAT when they would make no valid file,
+ * E_LIMIT when the JSON would exceed GPUSNAP_HEADER_JSON_MAX.
  * @param ret_bytes  allocated; gpusnap_header_bytes_free().
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_header_build(const gpusnap_tensor *tensors,
