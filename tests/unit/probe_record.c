@@ -79,7 +79,7 @@ START_TEST(decode_returns_what_was_encoded)
 			sizeof probe->layers[i].control);
 		ck_assert_uint_eq(back->layers[i].expert_count, 3);
 		ck_assert_mem_eq(back->layers[i].experts, probe->layers[i].experts,
-			3 * sizeof(gpusnap_digest));
+			(size_t)3 * sizeof(gpusnap_digest));
 		ck_assert(gpusnap_digest_equal(back->layers[i].output, probe->layers[i].output));
 		ck_assert_uint_eq(back->layers[i].local_assignments, 60 + i);
 		ck_assert_uint_eq(back->layers[i].remote_assignments, 4 - i);
