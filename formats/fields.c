@@ -88,9 +88,9 @@ gpusnap_status gsn_field_text(
 	text = gpusnap_json_text(value);
 	if (text[0] == '\0')
 		return gsn_fail(err, GPUSNAP_E_FORMAT, "'%s' is empty", key);
-	if (strlen(text) > GSN_TEXT_MAX)
+	if (strlen(text) > GPUSNAP_NAME_MAX)
 		return gsn_fail(err, GPUSNAP_E_LIMIT, "'%s' has %zu bytes, at most %u", key,
-			strlen(text), GSN_TEXT_MAX);
+			strlen(text), GPUSNAP_NAME_MAX);
 	*ret_text = text;
 	return GPUSNAP_OK;
 }

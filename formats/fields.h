@@ -13,9 +13,8 @@
 #include <gpusnap/json.h>
 #include <gpusnap/mask.h>
 #include <gpusnap/moe.h>
+#include <gpusnap/plan.h>
 #include <gpusnap/status.h>
-
-#define GSN_TEXT_MAX 4096u /* bytes of a name, a tag, a device, a writer */
 
 /* Integers are in [min, max]; JSON integers end at 2^63 - 1. */
 gpusnap_status gsn_field_u64(const gpusnap_json *object, const char *key, uint64_t min,
@@ -24,7 +23,7 @@ gpusnap_status gsn_field_u32(const gpusnap_json *object, const char *key, uint32
 	uint32_t max, uint32_t *ret_value, gpusnap_error *err);
 gpusnap_status gsn_field_bool(
 	const gpusnap_json *object, const char *key, bool *ret_value, gpusnap_error *err);
-/* Not empty, at most GSN_TEXT_MAX bytes. */
+/* Not empty, at most GPUSNAP_NAME_MAX bytes. */
 gpusnap_status gsn_field_text(
 	const gpusnap_json *object, const char *key, const char **ret_text, gpusnap_error *err);
 gpusnap_status gsn_field_copy(

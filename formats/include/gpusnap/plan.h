@@ -62,6 +62,12 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_role_parse(
 #define GPUSNAP_SEAL_NAME	"gpusnap.seal"
 #define GPUSNAP_RAW_FORMAT	"gpusnap.raw/%u/%llu" /* region id, offset in the region */
 
+/* Limits of a plan; a reader answers E_LIMIT beyond them. */
+#define GPUSNAP_PLAN_REGIONS_MAX 65536u
+#define GPUSNAP_PLAN_BUFFERS_MAX 1048576u
+#define GPUSNAP_PLAN_VIEWS_MAX	 1048576u
+#define GPUSNAP_NAME_MAX	 4096u /* bytes of a name, tag, device or writer */
+
 typedef struct gpusnap_plan_region {
 	uint32_t id;
 	char *tag; /* "weights", "kv_cache", "cuda_graph", any */
@@ -114,10 +120,19 @@ GPUSNAP_API char *gpusnap_plan_encode(const gpusnap_plan *plan);
 /**
  * Parse and check the plan against the header it came in: every kept buffer is a tensor of the
  * same dtype, shape and size; every tensor is a buffer, raw bytes of a known region, the leaves or
- * the seal; buffers lie inside their regions and do not overlap; views lie inside their buffers.
+ * the seal; buffers lie inside their regions and do not overlap; views lie inside their buffers;
+ * what the policies keep is there without a gap, and nothing else is. E_FORMAT names what is not
+ * so; E_UNSUPPORTED: a newer plan; E_LIMIT: more than the limits above.
+ * @param out  owned by the caller; gpusnap_plan_free().
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_plan_decode(const char *text, size_t length,
 	const gpusnap_header *header, gpusnap_plan **out, gpusnap_error *err);
+/**
+ * The seal of the same file must agree: identifier, offset of the data, number of leaves, length of
+ * the file. E_FORMAT names the two values that do not.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_plan_match_seal(const gpusnap_plan *plan,
+	const gpusnap_header *header, const gpusnap_seal *seal, gpusnap_error *err);
 /** NULL is a no-op. */
 GPUSNAP_API void gpusnap_plan_free(gpusnap_plan *plan);
 /** Parse "gpusnap.raw/R/OFFSET". False when the name is another. */
