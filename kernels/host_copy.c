@@ -10,7 +10,20 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "kernels/host_rows.h"
 #include "kernels/host_stream.h"
+
+/* What one thread copies or fills at a time. */
+#define PIECE_BYTES ((uint64_t)1 << 20)
+/* Copies from here on would push everything else out of the caches. */
+#define STREAMED_BYTES ((uint64_t)8 << 20)
+
+struct copy_job {
+	const struct gsn_strided_copy *copy;
+	enum gsn_host_store store;
+	uint64_t pieces;	/* per row */
+	uint64_t rows_per_task; /* 1 when there is more than one piece */
+};
 
 struct fill {
 	uint64_t address;
@@ -82,14 +95,45 @@ static gpusnap_status check_mapped(struct gsn_host *host, uint64_t dst, uint64_t
 	return status;
 }
 
+/* Task: some rows, or a piece of one row when rows are long. */
+static void copy_piece(void *argument, uint64_t task)
+{
+	const struct copy_job *job = argument;
+	uint64_t first = task / job->pieces * job->rows_per_task;
+	uint64_t offset = task % job->pieces * PIECE_BYTES;
+	struct gsn_strided_copy part = *job->copy;
+
+	part.dst += first * part.dst_stride + offset;
+	part.src += first * part.src_stride + offset;
+	part.rows = gsn_min(job->rows_per_task, part.rows - first);
+	part.row_bytes = gsn_min(PIECE_BYTES, part.row_bytes - offset);
+	gsn_host_rows_copy(&part, job->store);
+}
+
+static void copy_rows(struct gsn_host *host, const struct gsn_strided_copy *copy)
+{
+	uint64_t bytes = copy->rows * copy->row_bytes;
+	struct copy_job job = {
+		.copy = copy,
+		.store = bytes < STREAMED_BYTES ? GSN_HOST_STORE_CACHED : GSN_HOST_STORE_STREAMED,
+		.pieces = gsn_ceil_div(copy->row_bytes, PIECE_BYTES),
+		.rows_per_task = gsn_max(1, PIECE_BYTES / copy->row_bytes),
+	};
+
+	gsn_host_run(host, bytes, copy_piece, &job,
+		gsn_ceil_div(copy->rows, job.rows_per_task) * job.pieces);
+}
+
 static gpusnap_status run_copy(struct gsn_host *host, const void *args, gpusnap_error *err)
 {
 	const struct gsn_strided_copy *copy = args;
+	uint64_t before_last = copy->rows - 1;
 	gpusnap_status status =
-		check_mapped(host, copy->dst, copy->row_bytes, copy->src, copy->row_bytes, err);
+		check_mapped(host, copy->dst, before_last * copy->dst_stride + copy->row_bytes,
+			copy->src, before_last * copy->src_stride + copy->row_bytes, err);
 
 	if (!status)
-		memcpy(pointer(copy->dst), pointer(copy->src), (size_t)copy->row_bytes);
+		copy_rows(host, copy);
 	return status;
 }
 
@@ -106,20 +150,6 @@ gpusnap_status gsn_host_copy(struct gsn_stream *stream, enum gsn_copy_direction 
 	status = check_spans(dst, bytes, src, bytes, err);
 	if (!status)
 		gsn_host_stream_submit(stream, run_copy, &copy, sizeof copy, NULL);
-	return status;
-}
-
-static gpusnap_status run_copy_strided(struct gsn_host *host, const void *args, gpusnap_error *err)
-{
-	const struct gsn_strided_copy *copy = args;
-	uint64_t before_last = copy->rows - 1;
-	gpusnap_status status =
-		check_mapped(host, copy->dst, before_last * copy->dst_stride + copy->row_bytes,
-			copy->src, before_last * copy->src_stride + copy->row_bytes, err);
-
-	for (uint64_t row = 0; !status && row < copy->rows; row++)
-		memcpy(pointer(copy->dst + row * copy->dst_stride),
-			pointer(copy->src + row * copy->src_stride), (size_t)copy->row_bytes);
 	return status;
 }
 
@@ -141,18 +171,28 @@ gpusnap_status gsn_host_copy_strided(struct gsn_stream *stream, enum gsn_copy_di
 	if (!status)
 		status = check_spans(copy->dst, dst_bytes, copy->src, src_bytes, err);
 	if (!status)
-		gsn_host_stream_submit(stream, run_copy_strided, copy, sizeof *copy, NULL);
+		gsn_host_stream_submit(stream, run_copy, copy, sizeof *copy, NULL);
 	return status;
+}
+
+static void fill_piece(void *argument, uint64_t task)
+{
+	const struct fill *fill = argument;
+	uint64_t offset = task * PIECE_BYTES;
+
+	memset(pointer(fill->address + offset), fill->value,
+		(size_t)gsn_min(PIECE_BYTES, fill->bytes - offset));
 }
 
 static gpusnap_status run_fill(struct gsn_host *host, const void *args, gpusnap_error *err)
 {
-	const struct fill *fill = args;
+	struct fill fill = *(const struct fill *)args;
 	gpusnap_status status =
-		gsn_host_memory_check(&host->memory, fill->address, fill->bytes, "fill", err);
+		gsn_host_memory_check(&host->memory, fill.address, fill.bytes, "fill", err);
 
 	if (!status)
-		memset(pointer(fill->address), fill->value, (size_t)fill->bytes);
+		gsn_host_run(
+			host, fill.bytes, fill_piece, &fill, gsn_ceil_div(fill.bytes, PIECE_BYTES));
 	return status;
 }
 

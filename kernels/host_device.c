@@ -3,15 +3,18 @@
 #include "kernels/host_device.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 #include "kernels/host_copy.h"
 #include "kernels/host_digest.h"
+#include "kernels/host_launch.h"
 #include "kernels/host_meminfo.h"
 #include "kernels/host_pinned.h"
 #include "kernels/host_stream.h"
+
+/* About 100 us of one thread's copying, many times what waking the pool costs. */
+#define POOL_BYTES ((uint64_t)1 << 20)
 
 static gpusnap_status host_count(uint32_t *ret_count, gpusnap_error *err)
 {
@@ -24,6 +27,7 @@ static void host_close(void *context)
 {
 	struct gsn_host *host = context;
 
+	gsn_pool_destroy(host->pool);
 	gsn_host_memory_release(&host->memory);
 	gsn_free(host);
 }
@@ -36,49 +40,41 @@ static gpusnap_status host_open(uint32_t index, void **ret_context, gpusnap_erro
 	(void)index;
 	if (!host)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "host device: no memory");
-	status = gsn_host_memory_init(&host->memory, err);
+	gsn_host_memory_init(&host->memory);
+	status = gsn_pool_create(0, &host->pool, err);
 	if (status) {
-		gsn_free(host);
+		host_close(host);
 		return status;
 	}
+	host->moe = (struct gsn_host_moe){host->pool, gsn_cpu_path_best()};
 	*ret_context = host;
 	return GPUSNAP_OK;
 }
 
 static gpusnap_status host_query(void *context, gpusnap_device_properties *ret, gpusnap_error *err)
 {
+	const struct gsn_host *host = context;
 	struct gsn_host_meminfo info;
 	gpusnap_status status = gsn_host_meminfo_read("", &info, err);
 
-	(void)context;
 	if (status)
 		return status;
-	(void)snprintf(ret->description, sizeof ret->description, "CPU, %ld threads",
-		sysconf(_SC_NPROCESSORS_ONLN));
+	(void)snprintf(ret->description, sizeof ret->description, "CPU, %u threads, %s kernels",
+		gsn_pool_threads(host->pool), host->moe.path->name);
 	ret->memory_bytes = info.total_bytes;
 	ret->free_bytes = info.available_bytes;
 	ret->granule_bytes = GSN_HOST_GRANULE;
 	return GPUSNAP_OK;
 }
 
-#define NOT_YET(name, args_type)                                                                   \
-	static gpusnap_status name(                                                                \
-		struct gsn_stream *stream, const args_type *args, gpusnap_error *err)              \
-	{                                                                                          \
-		(void)stream;                                                                      \
-		(void)args;                                                                        \
-		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "host device: " #name);                \
-	}
-NOT_YET(moe_route, struct gsn_moe_route)
-NOT_YET(moe_localise, struct gsn_moe_localise)
-NOT_YET(moe_experts, struct gsn_moe_experts)
-NOT_YET(moe_combine, struct gsn_moe_combine)
-NOT_YET(rms_norm, struct gsn_rms_norm)
-
-static uint64_t moe_scratch_bytes(const struct gsn_moe_experts *args)
+void gsn_host_run(struct gsn_host *host, uint64_t bytes, gsn_pool_fn function, void *argument,
+	uint64_t task_count)
 {
-	(void)args;
-	return UINT64_MAX;
+	if (bytes >= POOL_BYTES)
+		gsn_pool_run(host->pool, function, argument, task_count);
+	else
+		for (uint64_t task = 0; task < task_count; task++)
+			function(argument, task);
 }
 
 const struct gsn_device_ops gsn_host_ops = {
@@ -107,10 +103,10 @@ const struct gsn_device_ops gsn_host_ops = {
 	.copy_strided = gsn_host_copy_strided,
 	.fill = gsn_host_fill,
 	.digest = gsn_host_digest,
-	.moe_scratch_bytes = moe_scratch_bytes,
-	.moe_route = moe_route,
-	.moe_localise = moe_localise,
-	.moe_experts = moe_experts,
-	.moe_combine = moe_combine,
-	.rms_norm = rms_norm,
+	.moe_scratch_bytes = gsn_host_moe_scratch_bytes,
+	.moe_route = gsn_host_launch_route,
+	.moe_localise = gsn_host_launch_localise,
+	.moe_experts = gsn_host_launch_experts,
+	.moe_combine = gsn_host_launch_combine,
+	.rms_norm = gsn_host_launch_rms_norm,
 };

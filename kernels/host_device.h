@@ -4,6 +4,8 @@
 /* The `host` device: its table, and the context that its operations share. */
 #include "kernels/device_ops.h"
 #include "kernels/host_memory.h"
+#include "kernels/host_moe.h"
+#include "kernels/pool.h"
 
 /*
  * Unit of mapping: a multiple of every page size in use on Linux (4, 16 and 64 KiB), and no
@@ -14,7 +16,13 @@
 /* What a device context of this kind points to. */
 struct gsn_host {
 	struct gsn_host_memory memory;
+	struct gsn_pool *pool;
+	struct gsn_host_moe moe; /* borrows the pool */
 };
+
+/* Run the tasks of a job that touches `bytes`: by the pool when it is worth waking up. */
+void gsn_host_run(struct gsn_host *host, uint64_t bytes, gsn_pool_fn function, void *argument,
+	uint64_t task_count);
 
 extern const struct gsn_device_ops gsn_host_ops;
 

@@ -10,30 +10,74 @@
 #include "formats/base/fail.h"
 #include "kernels/host_stream.h"
 
-struct digest_job {
-	const struct gsn_leaf_range *ranges;
-	size_t count;
+/* Leaves that one thread digests at a time: 1 MiB. */
+#define TASK_LEAVES 16u
+
+/* A range, and the number of its first leaf among the leaves of all ranges. */
+struct numbered_range {
+	struct gsn_leaf_range range;
+	uint64_t first_leaf;
 };
 
-static void digest_range(const struct gsn_leaf_range *range)
-{
-	const uint8_t *data = (const uint8_t *)(uintptr_t)range->address;
+struct digest_job {
+	const struct numbered_range *ranges;
+	size_t count;
+	uint64_t leaves;
+	uint64_t bytes;
+};
 
-	for (uint64_t begin = 0, i = 0; begin < range->bytes; begin += GPUSNAP_LEAF_BYTES, i++)
-		range->out[i] = gpusnap_digest_of(
-			data + begin, (size_t)gsn_min(GPUSNAP_LEAF_BYTES, range->bytes - begin));
+/* The last range that begins at or before `leaf`; empty ranges share their number with the next. */
+static size_t range_of_leaf(const struct digest_job *job, uint64_t leaf)
+{
+	size_t low = 0;
+	size_t high = job->count;
+
+	while (high - low > 1) {
+		size_t middle = low + (high - low) / 2;
+
+		if (job->ranges[middle].first_leaf <= leaf)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void digest_leaf(const struct gsn_leaf_range *range, uint64_t i)
+{
+	uint64_t begin = i * GPUSNAP_LEAF_BYTES;
+	const void *data = (const void *)(uintptr_t)(range->address + begin);
+
+	range->out[i] =
+		gpusnap_digest_of(data, (size_t)gsn_min(GPUSNAP_LEAF_BYTES, range->bytes - begin));
+}
+
+static void digest_leaves(void *argument, uint64_t task)
+{
+	const struct digest_job *job = argument;
+	uint64_t leaf = task * TASK_LEAVES;
+	uint64_t end = gsn_min(leaf + TASK_LEAVES, job->leaves);
+	size_t at = range_of_leaf(job, leaf);
+
+	for (; leaf < end; leaf++) {
+		while (leaf - job->ranges[at].first_leaf ==
+			gpusnap_leaf_count(job->ranges[at].range.bytes))
+			at++;
+		digest_leaf(&job->ranges[at].range, leaf - job->ranges[at].first_leaf);
+	}
 }
 
 static gpusnap_status run_digest(struct gsn_host *host, const void *args, gpusnap_error *err)
 {
-	const struct digest_job *job = args;
+	struct digest_job job = *(const struct digest_job *)args;
 	gpusnap_status status = GPUSNAP_OK;
 
-	for (size_t i = 0; !status && i < job->count; i++)
-		status = gsn_host_memory_check(
-			&host->memory, job->ranges[i].address, job->ranges[i].bytes, "digest", err);
-	for (size_t i = 0; !status && i < job->count; i++)
-		digest_range(&job->ranges[i]);
+	for (size_t i = 0; !status && i < job.count; i++)
+		status = gsn_host_memory_check(&host->memory, job.ranges[i].range.address,
+			job.ranges[i].range.bytes, "digest", err);
+	if (!status)
+		gsn_host_run(host, job.bytes, digest_leaves, &job,
+			gsn_ceil_div(job.leaves, TASK_LEAVES));
 	return status;
 }
 
@@ -54,22 +98,22 @@ gpusnap_status gsn_host_digest(struct gsn_stream *stream, const struct gsn_leaf_
 	size_t range_count, gpusnap_error *err)
 {
 	struct digest_job job = {.count = range_count};
-	struct gsn_leaf_range *copy;
+	struct numbered_range *numbered = gsn_alloc(range_count, sizeof *numbered);
+	gpusnap_status status = GPUSNAP_OK;
 
-	for (size_t i = 0; i < range_count; i++) {
-		gpusnap_status status = check_range(&ranges[i], i, err);
-
-		if (status)
-			return status;
-	}
-	if (range_count == 0)
-		return GPUSNAP_OK;
-	copy = gsn_alloc(range_count, sizeof *copy);
-	if (!copy)
+	if (!numbered)
 		return gsn_fail(err, GPUSNAP_E_NOMEM,
 			"host device: digest: no memory for %zu ranges", range_count);
-	memcpy(copy, ranges, range_count * sizeof *copy);
-	job.ranges = copy;
-	gsn_host_stream_submit(stream, run_digest, &job, sizeof job, copy);
-	return GPUSNAP_OK;
+	for (size_t i = 0; !status && i < range_count; i++) {
+		status = check_range(&ranges[i], i, err);
+		numbered[i] = (struct numbered_range){ranges[i], job.leaves};
+		job.leaves += gpusnap_leaf_count(ranges[i].bytes);
+		job.bytes += ranges[i].bytes;
+	}
+	job.ranges = numbered;
+	if (status || job.leaves == 0)
+		gsn_free(numbered);
+	else
+		gsn_host_stream_submit(stream, run_digest, &job, sizeof job, numbered);
+	return status;
 }

@@ -113,14 +113,9 @@ static const struct gsn_host_range *meets(
 	return &ranges->items[at];
 }
 
-gpusnap_status gsn_host_memory_init(struct gsn_host_memory *memory, gpusnap_error *err)
+void gsn_host_memory_init(struct gsn_host_memory *memory)
 {
-	int failed = pthread_mutex_init(&memory->lock, NULL);
-
-	if (failed)
-		return gsn_fail_os(
-			err, gsn_status_from_errno(failed), failed, "host device: no mutex");
-	return GPUSNAP_OK;
+	(void)pthread_mutex_init(&memory->lock, NULL); /* cannot fail on Linux */
 }
 
 void gsn_host_memory_release(struct gsn_host_memory *memory)
@@ -194,33 +189,39 @@ static gpusnap_status check_range(
 	return GPUSNAP_OK;
 }
 
-/* New inaccessible pages, anywhere (address 0) or in the place of those at `address`. */
-static void *map_inaccessible(uint64_t address, uint64_t bytes)
+void *gsn_host_pages_take(uint64_t bytes, int protection, int flags)
 {
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (address ? MAP_FIXED : 0);
-
-	return mmap(pointer(address), (size_t)bytes, PROT_NONE, flags, -1, 0);
-}
-
-/* Reserve `bytes` at an aligned address: take more, give the ends back. */
-static gpusnap_status reserve_aligned(
-	uint64_t bytes, uint64_t alignment, uint64_t *ret_address, gpusnap_error *err)
-{
+	uint64_t alignment = bytes < HUGE_PAGE_BYTES ? GSN_HOST_GRANULE : HUGE_PAGE_BYTES;
 	uint64_t whole = bytes + alignment;
-	void *base = map_inaccessible(0, whole);
-	uint64_t begin;
+	void *base =
+		mmap(NULL, (size_t)whole, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+	uint64_t begin = (uint64_t)(uintptr_t)base;
 	uint64_t address;
 
 	if (base == MAP_FAILED)
-		return gsn_fail_os(err, GPUSNAP_E_NOMEM, errno,
-			"host device: cannot reserve %" PRIu64 " bytes of addresses: %s", bytes,
-			strerror(errno));
-	begin = (uint64_t)(uintptr_t)base;
+		return NULL;
 	address = gsn_align_up(begin, alignment);
 	if (address > begin)
 		(void)munmap(base, (size_t)(address - begin));
-	(void)munmap(pointer(address + bytes), (size_t)(begin + whole - address - bytes));
-	*ret_address = address;
+	if (begin + whole > address + bytes)
+		(void)munmap(pointer(address + bytes), (size_t)(begin + whole - address - bytes));
+	return pointer(address);
+}
+
+static gpusnap_status reserve_locked(struct gsn_host_memory *memory, uint64_t bytes,
+	gpusnap_address *ret_address, gpusnap_error *err)
+{
+	void *pages;
+
+	if (!make_room(&memory->reserved))
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "host device: reserve: no memory");
+	pages = gsn_host_pages_take(bytes, PROT_NONE, MAP_NORESERVE);
+	if (!pages)
+		return gsn_fail_os(err, GPUSNAP_E_NOMEM, errno,
+			"host device: cannot reserve %" PRIu64 " bytes of addresses: %s", bytes,
+			strerror(errno));
+	*ret_address = (uint64_t)(uintptr_t)pages;
+	insert(&memory->reserved, *ret_address, bytes);
 	return GPUSNAP_OK;
 }
 
@@ -228,21 +229,12 @@ gpusnap_status gsn_host_reserve(
 	void *context, uint64_t bytes, gpusnap_address *ret_address, gpusnap_error *err)
 {
 	struct gsn_host_memory *memory = &((struct gsn_host *)context)->memory;
-	uint64_t alignment = bytes < HUGE_PAGE_BYTES ? GSN_HOST_GRANULE : HUGE_PAGE_BYTES;
-	uint64_t address;
 	gpusnap_status status = check_bytes("reserve", bytes, err);
 
 	if (status)
 		return status;
 	(void)pthread_mutex_lock(&memory->lock);
-	if (!make_room(&memory->reserved))
-		status = gsn_fail(err, GPUSNAP_E_NOMEM, "host device: reserve: no memory");
-	if (!status)
-		status = reserve_aligned(bytes, alignment, &address, err);
-	if (!status) {
-		insert(&memory->reserved, address, bytes);
-		*ret_address = address;
-	}
+	status = reserve_locked(memory, bytes, ret_address, err);
 	(void)pthread_mutex_unlock(&memory->lock);
 	return status;
 }
@@ -303,7 +295,8 @@ static gpusnap_status unmap_locked(
 			"host device: unmap of %" PRIu64 " bytes at 0x%" PRIx64
 			": no map of that address and size",
 			bytes, address);
-	if (map_inaccessible(address, bytes) == MAP_FAILED)
+	if (mmap(pointer(address), (size_t)bytes, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return gsn_fail_os(err, gsn_status_from_errno(errno), errno,
 			"host device: cannot unmap %" PRIu64 " bytes at 0x%" PRIx64 ": %s", bytes,
 			address, strerror(errno));

@@ -28,7 +28,13 @@ struct gsn_host_memory {
 	struct gsn_host_ranges mapped;
 };
 
-gpusnap_status gsn_host_memory_init(struct gsn_host_memory *memory, gpusnap_error *err);
+/*
+ * New anonymous pages, aligned for the granule and, from their size on, for huge pages; NULL, with
+ * errno, when there are none. `bytes` is a multiple of the granule; give back with munmap().
+ */
+void *gsn_host_pages_take(uint64_t bytes, int protection, int flags);
+
+void gsn_host_memory_init(struct gsn_host_memory *memory);
 /* Gives every range that is left back to the system. */
 void gsn_host_memory_release(struct gsn_host_memory *memory);
 /*
