@@ -211,6 +211,11 @@ gpusnap_status gpusnap_json_set(gpusnap_json *object, const char *key, gpusnap_j
 	return json_object_set_new(object, key, item) ? GPUSNAP_E_NOMEM : GPUSNAP_OK;
 }
 
+void gpusnap_json_remove(gpusnap_json *object, const char *key)
+{
+	(void)json_object_del(object, key);
+}
+
 gpusnap_json_kind gpusnap_json_kind_of(const gpusnap_json *value)
 {
 	if (!value)
@@ -248,6 +253,20 @@ size_t gpusnap_json_size(const gpusnap_json *array_or_object)
 gpusnap_json *gpusnap_json_at(const gpusnap_json *array, size_t index)
 {
 	return json_array_get(array, index);
+}
+
+const char *gpusnap_json_key_at(const gpusnap_json *object, size_t index)
+{
+	/* Jansson's iterators want a mutable object and do not change it. */
+	union {
+		const gpusnap_json *constant;
+		gpusnap_json *mutable;
+	} same = {object};
+	void *at = json_object_iter(same.mutable);
+
+	while (at && index--)
+		at = json_object_iter_next(same.mutable, at);
+	return json_object_iter_key(at);
 }
 
 const char *gpusnap_json_text(const gpusnap_json *string)

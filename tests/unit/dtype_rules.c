@@ -120,5 +120,5 @@ int main(void)
 		products_overflow_from_left_to_right,
 	};
 
-	return RUN_SUITE("dtype", tests);
+	return RUN_SUITE("dtype_rules", tests);
 }

@@ -515,5 +515,5 @@ int main(void)
 		access_by_position_by_name_and_to_metadata,
 	};
 
-	return RUN_SUITE("safetensors", tests);
+	return RUN_SUITE("header_faults", tests);
 }
