@@ -68,17 +68,19 @@ static size_t token_length(const struct gsn_scan *scan)
 	return length ? length : 1;
 }
 
-gpusnap_status gsn_scan_expected(const struct gsn_scan *scan, const char *what)
+void gsn_scan_record(const struct gsn_scan *scan, const char *what)
 {
 	uint64_t offset = gsn_scan_offset(scan);
 	char quoted[GSN_QUOTE_BYTES];
 
-	if (scan->at >= scan->length)
-		return gsn_fail_at(scan->err, GPUSNAP_E_FORMAT, offset,
+	if (scan->at >= scan->length) {
+		gsn_error_set(scan->err, GPUSNAP_E_FORMAT, 0, offset,
 			"expected %s at byte %" PRIu64 ", found the end of the header", what,
 			offset);
+		return;
+	}
 	gsn_quote(scan->text + scan->at, token_length(scan), quoted);
-	return gsn_fail_at(scan->err, GPUSNAP_E_FORMAT, offset,
+	gsn_error_set(scan->err, GPUSNAP_E_FORMAT, 0, offset,
 		"expected %s at byte %" PRIu64 ", found '%s'", what, offset, quoted);
 }
 

@@ -58,6 +58,8 @@ gpusnap_status gsn_scan_skip(struct gsn_scan *scan);
 gpusnap_status gsn_scan_end(struct gsn_scan *scan);
 
 /* Records "expected WHAT at byte N, found 'TOKEN'". */
-gpusnap_status gsn_scan_expected(const struct gsn_scan *scan, const char *what);
+void gsn_scan_record(const struct gsn_scan *scan, const char *what);
+/* A macro like gsn_fail(), so that analysers see that the value is not GPUSNAP_OK. */
+#define gsn_scan_expected(scan, what) (gsn_scan_record((scan), (what)), GPUSNAP_E_FORMAT)
 
 #endif

@@ -398,7 +398,7 @@ static gpusnap_status finish(gpusnap_header *header, uint64_t data_bytes, gpusna
 	if (header->tensor_count)
 		qsort(header->tensors, header->tensor_count, sizeof header->tensors[0],
 			compare_positions);
-	header->by_name = gsn_alloc(header->tensor_count, sizeof header->by_name[0]);
+	header->by_name = gsn_alloc(header->tensor_count, sizeof(gpusnap_tensor *));
 	if (!header->by_name)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for an index of %zu tensors",
 			header->tensor_count);

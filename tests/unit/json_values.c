@@ -50,7 +50,7 @@ START_TEST(what_jansson_would_let_through_is_refused)
 		{"{\"a\":1e999}", "real number overflow"},
 		{"{\"a\":NaN}", "invalid token"},
 		{"{\"a\":\"\xff\"}", "unable to decode byte 0xff"},
-		{"{\"a\":1,}", "string expected"},
+		{"{\"a\":1,}", "string or '}' expected"},
 		{"// x\n{}", "invalid token"},
 	};
 	gpusnap_json *value = NULL;
