@@ -47,7 +47,8 @@ static struct requirement weight_requirement(
 	return (struct requirement){
 		.needed = true,
 		.roles = 1u << GPUSNAP_ROLE_WEIGHT,
-		.dtypes = FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
+		.dtypes = spec->block_n ? DTYPE_BIT(GPUSNAP_F8_E4M3)
+					: FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
 		.rank = 3,
 		.shape = {spec->mask.local, rows, columns},
 	};

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Comparison of one MoE block with another engine's values. Both are float32 evaluations of one
+ * formula, so each output element may be off the exact value by the bound of exact.h: ours must be
+ * within it of the exact value, and within twice it of the reference.
+ */
+#include <gpusnap/dispatch.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "dispatch/dispatch_state.h"
+#include "dispatch/exact.h"
+#include "formats/base/alloc.h"
+#include "formats/base/fail.h"
+
+/* Scores that differ by less, relative, may be ranked either way. */
+#define NEAR_TIE 1e-6
+
+struct token_route {
+	double weight_bound; /* relative, of each routing weight */
+	bool near_tie;
+	bool skip; /* a near tie that was ranked the other way: outputs differ rightly */
+};
+
+struct comparison {
+	gpusnap_dispatch *dispatch;
+	const gpusnap_reference *reference;
+	uint32_t index; /* of the layer */
+	const struct gsn_layer *layer;
+	struct gsn_exact exact;
+	struct token_route *routes; /* [tokens] */
+	/* What this engine computes. */
+	float *out;	/* [tokens, hidden] */
+	float *weights; /* [tokens, top_k] */
+	int32_t *ids;
+	/* The exact output for these ids and weights, and the bound of a float32 one. */
+	double *sum; /* [tokens, hidden] */
+	double *bound;
+	double *y; /* [hidden] scratch */
+	double *y_bound;
+	double *logits; /* [experts] scratch */
+	gpusnap_reference_result result;
+	double weight_over_bound;
+};
+
+static gpusnap_status find_module(struct comparison *cmp, gpusnap_error *err)
+{
+	const gpusnap_moe_model *model = cmp->dispatch->model;
+	const char *module = cmp->reference->module;
+
+	for (uint32_t i = 0; i < model->layer_count; i++) {
+		if (strcmp(model->layers[i].module, module) != 0)
+			continue;
+		cmp->index = i;
+		cmp->layer = &cmp->dispatch->layers[i];
+		if (model->tp_size == 1 && model->layers[i].mask.local == model->layers[i].experts)
+			return GPUSNAP_OK;
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"'%s': this rank holds %u of %u experts at tp_size %u; a reference needs "
+			"the whole model on one rank",
+			module, model->layers[i].mask.local, model->layers[i].experts,
+			model->tp_size);
+	}
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"the model has no MoE module '%s'; its first is '%s'", module,
+		model->layers[0].module);
+}
+
+static gpusnap_status allocate(struct comparison *cmp, gpusnap_error *err)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	size_t tokens = cmp->reference->tokens;
+	size_t values = tokens * spec->hidden;
+	size_t pairs = tokens * spec->top_k;
+
+	cmp->routes = gsn_alloc(tokens, sizeof *cmp->routes);
+	cmp->out = gsn_alloc(values, sizeof *cmp->out);
+	cmp->weights = gsn_alloc(pairs, sizeof *cmp->weights);
+	cmp->ids = gsn_alloc(pairs, sizeof *cmp->ids);
+	cmp->sum = gsn_alloc(values, sizeof *cmp->sum);
+	cmp->bound = gsn_alloc(values, sizeof *cmp->bound);
+	cmp->y = gsn_alloc(spec->hidden, sizeof *cmp->y);
+	cmp->y_bound = gsn_alloc(spec->hidden, sizeof *cmp->y_bound);
+	cmp->logits = gsn_alloc(spec->experts, sizeof *cmp->logits);
+	if (!cmp->routes || !cmp->out || !cmp->weights || !cmp->ids || !cmp->sum || !cmp->bound ||
+		!cmp->y || !cmp->y_bound || !cmp->logits)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "reference of %zu tokens: out of memory", tokens);
+	return gsn_exact_init(&cmp->exact, cmp->dispatch, cmp->layer, err);
+}
+
+static void release(struct comparison *cmp)
+{
+	gsn_exact_release(&cmp->exact);
+	gsn_free(cmp->routes);
+	gsn_free(cmp->out);
+	gsn_free(cmp->weights);
+	gsn_free(cmp->ids);
+	gsn_free(cmp->sum);
+	gsn_free(cmp->bound);
+	gsn_free(cmp->y);
+	gsn_free(cmp->y_bound);
+	gsn_free(cmp->logits);
+}
+
+static gpusnap_status decode(struct comparison *cmp, gpusnap_error *err)
+{
+	gpusnap_decode_io io = GPUSNAP_DECODE_IO_INIT;
+
+	io.tokens = cmp->reference->tokens;
+	io.x = cmp->reference->in;
+	io.out = cmp->out;
+	io.ids = cmp->ids;
+	io.weights = cmp->weights;
+	return gpusnap_decode_layer(cmp->dispatch, cmp->index, &io, err);
+}
+
+/* Of the chosen experts the smallest logit, of the others the largest. */
+static bool is_near_tie(const double *logits, uint32_t experts, const int32_t *ids, uint32_t top_k)
+{
+	double chosen = INFINITY;
+	double left = -INFINITY;
+
+	for (uint32_t e = 0; e < experts; e++) {
+		bool is_chosen = false;
+
+		for (uint32_t s = 0; s < top_k; s++)
+			is_chosen |= ids[s] == (int32_t)e;
+		if (is_chosen)
+			chosen = fmin(chosen, logits[e]);
+		else
+			left = fmax(left, logits[e]);
+	}
+	/* Scores are exponentials of logits: this is their relative difference. */
+	return fabs(1.0 - exp(left - chosen)) < NEAR_TIE;
+}
+
+/*
+ * A softmax weight is off by at most twice the largest logit error, relative, and by the rounding
+ * of an exponential, a sum over the experts and a quotient, twice when renormalised.
+ */
+static void judge_routes(struct comparison *cmp)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	double roundoff = (16.0 + 4.0 * sqrt(spec->experts)) * GSN_UNIT_ROUNDOFF;
+
+	for (uint32_t t = 0; t < cmp->reference->tokens; t++) {
+		double logit_bound = gsn_exact_logits(
+			&cmp->exact, cmp->reference->in + (size_t)t * spec->hidden, cmp->logits);
+
+		cmp->routes[t].weight_bound = 2.0 * logit_bound + roundoff;
+		cmp->routes[t].near_tie = is_near_tie(cmp->logits, spec->experts,
+			cmp->ids + (size_t)t * spec->top_k, spec->top_k);
+		cmp->result.near_ties += cmp->routes[t].near_tie;
+	}
+}
+
+/* Position of an id among the reference's; top_k for none. */
+static uint32_t find_id(const int64_t *ids, uint32_t top_k, int64_t id)
+{
+	uint32_t s = 0;
+
+	while (s < top_k && ids[s] != id)
+		s++;
+	return s;
+}
+
+static void compare_weight(struct comparison *cmp, uint32_t token, float ours, float theirs)
+{
+	double error = fabs((double)ours - (double)theirs) / fabs((double)theirs);
+
+	if (!(error <= cmp->result.max_weight_error))
+		cmp->result.max_weight_error = error;
+	error /= 2.0 * cmp->routes[token].weight_bound;
+	if (!(error <= cmp->weight_over_bound))
+		cmp->weight_over_bound = error;
+}
+
+static void compare_route(struct comparison *cmp, uint32_t token)
+{
+	const gpusnap_reference *reference = cmp->reference;
+	uint32_t top_k = cmp->layer->spec->top_k;
+	size_t row = (size_t)token * top_k;
+
+	for (uint32_t s = 0; s < top_k; s++) {
+		uint32_t at = find_id(reference->router_ids + row, top_k, cmp->ids[row + s]);
+
+		if (at == top_k) {
+			cmp->routes[token].skip = cmp->routes[token].near_tie;
+			cmp->result.ids_equal &= cmp->routes[token].near_tie;
+			continue;
+		}
+		if (reference->router_weights)
+			compare_weight(cmp, token, cmp->weights[row + s],
+				reference->router_weights[row + at]);
+	}
+}
+
+/* Add one expert's part to every token that goes through it. */
+static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusnap_error *err)
+{
+	uint32_t top_k = cmp->layer->spec->top_k;
+	uint32_t hidden = cmp->layer->spec->hidden;
+	size_t pairs = (size_t)cmp->reference->tokens * top_k;
+	bool loaded = false;
+
+	for (size_t pair = 0; pair < pairs; pair++) {
+		size_t token = pair / top_k;
+		double weight = (double)cmp->weights[pair];
+		double slack = cmp->routes[token].weight_bound +
+			       (4.0 * sqrt(top_k) + 1.0) * GSN_UNIT_ROUNDOFF;
+
+		if (cmp->ids[pair] != (int32_t)expert)
+			continue;
+		if (!loaded) {
+			gpusnap_status status = gsn_exact_load(&cmp->exact, expert, err);
+
+			if (status)
+				return status;
+			loaded = true;
+		}
+		gsn_exact_apply(
+			&cmp->exact, cmp->reference->in + token * hidden, cmp->y, cmp->y_bound);
+		for (uint32_t j = 0; j < hidden; j++) {
+			cmp->sum[token * hidden + j] += weight * cmp->y[j];
+			cmp->bound[token * hidden + j] +=
+				weight * (cmp->y_bound[j] + slack * fabs(cmp->y[j]));
+		}
+	}
+	return GPUSNAP_OK;
+}
+
+static void raise_error(struct comparison *cmp, double difference, double bound)
+{
+	double error = difference == 0.0 ? 0.0 : fabs(difference) / bound;
+
+	if (!(error <= cmp->result.max_error_over_bound))
+		cmp->result.max_error_over_bound = error;
+}
+
+static void compare_outputs(struct comparison *cmp)
+{
+	uint32_t hidden = cmp->layer->spec->hidden;
+
+	for (size_t i = 0; i < (size_t)cmp->reference->tokens * hidden; i++) {
+		double ours = (double)cmp->out[i];
+
+		if (cmp->routes[i / hidden].skip)
+			continue;
+		raise_error(cmp, ours - cmp->sum[i], cmp->bound[i]);
+		raise_error(cmp, ours - (double)cmp->reference->out[i], 2.0 * cmp->bound[i]);
+	}
+}
+
+static gpusnap_status compare(struct comparison *cmp, gpusnap_error *err)
+{
+	gpusnap_status status = GPUSNAP_OK;
+
+	cmp->result.ids_equal = true;
+	judge_routes(cmp);
+	for (uint32_t t = 0; cmp->reference->router_ids && t < cmp->reference->tokens; t++)
+		compare_route(cmp, t);
+	for (uint32_t e = 0; e < cmp->layer->spec->experts && !status; e++)
+		status = add_expert(cmp, e, err);
+	if (status)
+		return status;
+	compare_outputs(cmp);
+	cmp->result.agrees = cmp->result.max_error_over_bound <= 1.0 && cmp->result.ids_equal &&
+			     cmp->weight_over_bound <= 1.0;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_reference(const gpusnap_reference *reference, gpusnap_error *err)
+{
+	if (!reference->module || !reference->in || !reference->out || reference->tokens == 0)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"reference '%s': needs a module, in, out and at least one token, has %u",
+			reference->module ? reference->module : "", reference->tokens);
+	if (reference->router_weights && !reference->router_ids)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"reference '%s': router weights cannot be compared without router ids",
+			reference->module);
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gpusnap_reference_compare(gpusnap_dispatch *dispatch,
+	const gpusnap_reference *reference, gpusnap_reference_result *ret_result,
+	gpusnap_error *err)
+{
+	struct comparison cmp = {.dispatch = dispatch, .reference = reference};
+	gpusnap_status status = check_reference(reference, err);
+
+	if (status)
+		return status;
+	gpusnap_registry_hold(dispatch->registry);
+	status = find_module(&cmp, err);
+	if (!status)
+		status = gsn_layer_ready(dispatch, &dispatch->layers[cmp.index], err);
+	if (!status)
+		status = allocate(&cmp, err);
+	if (!status)
+		status = decode(&cmp, err);
+	if (!status)
+		status = compare(&cmp, err);
+	gpusnap_registry_release(dispatch->registry);
+	if (!status)
+		*ret_result = cmp.result;
+	release(&cmp);
+	return status;
+}
