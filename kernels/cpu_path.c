@@ -8,6 +8,11 @@
 /* Slowest first. */
 static const struct gsn_cpu_path *const built_paths[] = {
 	&gsn_cpu_portable,
+#if defined(__x86_64__)
+	&gsn_cpu_avx2,
+	&gsn_cpu_avx512,
+	&gsn_cpu_avx512_vbmi,
+#endif
 };
 
 const struct gsn_cpu_path *gsn_cpu_path_at(size_t index)

@@ -12,5 +12,8 @@ enum {
 };
 
 extern const struct gsn_cpu_path gsn_cpu_portable;
+#if defined(__x86_64__)
+extern const struct gsn_cpu_path gsn_cpu_avx2, gsn_cpu_avx512, gsn_cpu_avx512_vbmi;
+#endif
 
 #endif

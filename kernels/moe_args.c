@@ -36,13 +36,19 @@ static gpusnap_status check_addresses(
 	return GPUSNAP_OK;
 }
 
+/* Sizes are numbers of 31 bits, so that ids, pairs and row positions fit into theirs. */
 static gpusnap_status check_sizes(
 	const char *what, const struct named_size *list, size_t count, gpusnap_error *err)
 {
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		if (list[i].size == 0)
-			return gsn_fail(
-				err, GPUSNAP_E_INVALID, "%s: '%s' is 0", what, list[i].name);
+			return gsn_fail(err, GPUSNAP_E_INVALID,
+				"%s: '%s' is 0; it must be at least 1", what, list[i].name);
+		if (list[i].size > INT32_MAX)
+			return gsn_fail(err, GPUSNAP_E_LIMIT,
+				"%s: '%s' is %u, at most %d is possible", what, list[i].name,
+				list[i].size, INT32_MAX);
+	}
 	return GPUSNAP_OK;
 }
 
@@ -98,9 +104,6 @@ gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_err
 	if (args->top_k > args->experts)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "%s: top_k %u is more than the %u experts",
 			what, args->top_k, args->experts);
-	if (args->experts > INT32_MAX)
-		return gsn_fail(err, GPUSNAP_E_LIMIT, "%s: %u experts, ids are 32 bits signed",
-			what, args->experts);
 	if (args->score != GPUSNAP_SCORE_SOFTMAX)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
 			"%s: score %u is not known, %d (softmax) is", what, args->score,
@@ -173,10 +176,6 @@ gpusnap_status gsn_moe_experts_check(const struct gsn_moe_experts *args, gpusnap
 		status = check_pairs(what, args->tokens, args->top_k, err);
 	if (status)
 		return status;
-	if (args->intermediate > INT32_MAX || args->local_experts > INT32_MAX)
-		return gsn_fail(err, GPUSNAP_E_LIMIT,
-			"%s: intermediate %u, local_experts %u: at most %d each", what,
-			args->intermediate, args->local_experts, INT32_MAX);
 	if (args->activation != GPUSNAP_ACTIVATION_SILU)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
 			"%s: activation %u is not known, %d (silu) is", what, args->activation,

@@ -38,4 +38,10 @@ static inline void random_fill(uint64_t *state, void *bytes, size_t length)
 		p[i] = (uint8_t)random_u64(state);
 }
 
+/* From -1 to 1, a multiple of 2^-23. */
+static inline float random_unit(uint64_t *state)
+{
+	return (float)((int32_t)random_below(state, 1u << 24) - (1 << 23)) * 0x1p-23f;
+}
+
 #endif

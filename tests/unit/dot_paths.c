@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every CPU path gives the bits of the portable one, and reads nothing outside its row. */
+#include "kernels/cpu_path.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/moe_math.h"
+#include "tests/support/random.h"
+#include "tests/support/suite.h"
+
+enum { MAX_K = 700, MAX_BLOCKS = MAX_K / 16 + 1 };
+
+static const char *const format_names[GSN_DOT_FORMATS] = {"F32", "F16", "BF16", "F8_E4M3"};
+static const uint32_t format_bytes[GSN_DOT_FORMATS] = {4, 2, 2, 1};
+
+struct operands {
+	_Alignas(4) uint8_t weights[MAX_K * 4];
+	float x[GSN_DOT_TOKENS][MAX_K];
+	float scales[MAX_BLOCKS];
+};
+
+/* Weights of any size, but neither NaN nor infinite. */
+static void fill_finite_weights(struct operands *op, enum gsn_dot_format format, uint64_t *random)
+{
+	for (uint32_t i = 0; i < MAX_K; i++) {
+		uint32_t bits = (uint32_t)random_u64(random);
+		float value = random_unit(random);
+
+		if (format == GSN_DOT_F32) {
+			memcpy(op->weights + 4 * i, &value, 4);
+		} else if (format == GSN_DOT_F8_E4M3) {
+			op->weights[i] = (uint8_t)((bits & 0x7f) == 0x7f ? bits - 1 : bits);
+		} else {
+			uint16_t half = (uint16_t)(bits & 0xbfff); /* an exponent bit is clear */
+
+			memcpy(op->weights + 2 * i, &half, 2);
+		}
+	}
+}
+
+static void fill(struct operands *op, enum gsn_dot_format format, uint64_t *random)
+{
+	fill_finite_weights(op, format, random);
+	for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
+		for (uint32_t i = 0; i < MAX_K; i++)
+			op->x[t][i] = ldexpf(random_unit(random), (int)random_below(random, 8));
+	for (uint32_t i = 0; i < MAX_BLOCKS; i++)
+		op->scales[i] = 0.01f + fabsf(random_unit(random));
+}
+
+static void check_paths(const struct gsn_dot_row *row, enum gsn_dot_format format,
+	const float *const *x, const char *what)
+{
+	const struct gsn_cpu_path *path;
+	float expected[GSN_DOT_TOKENS];
+
+	gsn_cpu_path_at(0)->dot[format](row, x, GSN_DOT_TOKENS, expected);
+	for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
+		for (uint32_t tokens = 1; tokens <= GSN_DOT_TOKENS; tokens++) {
+			float got[GSN_DOT_TOKENS];
+
+			path->dot[format](row, x, tokens, got);
+			for (uint32_t t = 0; t < tokens; t++)
+				ck_assert_msg(gsn_float_bits(got[t]) == gsn_float_bits(expected[t]),
+					"%s, %s, %s, k %u, block %u, token %u of %u: %a, not %a",
+					what, path->name, format_names[format], row->k,
+					row->block_k, t, tokens, (double)got[t],
+					(double)expected[t]);
+		}
+	}
+}
+
+static void token_pointers(const struct operands *op, const float **x)
+{
+	for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
+		x[t] = op->x[t];
+}
+
+START_TEST(paths_give_the_same_bits_for_every_length)
+{
+	uint64_t random = random_seed(1);
+	static struct operands op;
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(&op, x);
+	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
+		fill(&op, (enum gsn_dot_format)format, &random);
+		for (uint32_t k = 1; k <= MAX_K; k += k < 280 ? 1 : 17) {
+			struct gsn_dot_row row = {.weights = op.weights, .k = k};
+
+			check_paths(&row, (enum gsn_dot_format)format, x, "finite");
+		}
+	}
+}
+END_TEST
+
+START_TEST(paths_give_the_same_bits_for_every_scale_block)
+{
+	const uint32_t blocks[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 256, 1024};
+	uint64_t random = random_seed(2);
+	static struct operands op;
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(&op, x);
+	fill(&op, GSN_DOT_F8_E4M3, &random);
+	for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+		for (uint32_t k = 1; k <= MAX_K; k += 13) {
+			struct gsn_dot_row row = {op.weights, op.scales, k, blocks[b]};
+
+			check_paths(&row, GSN_DOT_F8_E4M3, x, "scaled");
+		}
+	}
+}
+END_TEST
+
+/* Any bit pattern: infinities, NaNs with payload, subnormals, values whose products overflow. */
+START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
+{
+	uint64_t random = random_seed(3);
+	static struct operands op;
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(&op, x);
+	for (int round = 0; round < 400; round++) {
+		enum gsn_dot_format format = (enum gsn_dot_format)(round % GSN_DOT_FORMATS);
+		uint32_t k = 1 + (uint32_t)random_below(&random, round % 3 ? 40 : MAX_K);
+		struct gsn_dot_row row = {.weights = op.weights, .k = k, .block_k = 16};
+
+		fill(&op, format, &random);
+		for (uint32_t i = 0; i < k; i++) {
+			uint32_t at = (uint32_t)random_below(&random, k);
+			uint32_t bits = (uint32_t)random_u64(&random);
+
+			memcpy(op.weights + at * format_bytes[format], &bits, format_bytes[format]);
+			bits = (uint32_t)random_u64(&random);
+			memcpy(&op.x[i % GSN_DOT_TOKENS][at], &bits, 4);
+			memcpy(&op.scales[at / 16], &bits, round % 5 == 0 ? 4 : 0);
+		}
+		row.scales = format == GSN_DOT_F8_E4M3 && round % 2 ? op.scales : NULL;
+		check_paths(&row, format, x, "any bits");
+	}
+}
+END_TEST
+
+/* A scale counts for its own block only, also where it is infinite and the row ends in it. */
+START_TEST(a_bad_scale_spoils_its_own_block_only)
+{
+	uint64_t random = random_seed(4);
+	static struct operands op;
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(&op, x);
+	fill(&op, GSN_DOT_F8_E4M3, &random);
+	memset(op.weights, 0x38, sizeof op.weights); /* 1.0 */
+	for (uint32_t block = 16; block <= 128; block *= 2) {
+		for (uint32_t k = 1; k <= 400; k += 3) {
+			struct gsn_dot_row row = {op.weights, op.scales, k, block};
+			uint32_t last = (k - 1) / block;
+			float saved = op.scales[last], out[GSN_DOT_TOKENS];
+
+			op.scales[last] = INFINITY;
+			op.scales[last + 1] = NAN;
+			check_paths(&row, GSN_DOT_F8_E4M3, x, "infinite scale");
+			gsn_cpu_path_at(0)->dot[GSN_DOT_F8_E4M3](&row, x, 1, out);
+			ck_assert(!gsn_is_finite(out[0]));
+			op.scales[last] = saved;
+			gsn_cpu_path_at(0)->dot[GSN_DOT_F8_E4M3](&row, x, 1, out);
+			ck_assert(gsn_is_finite(out[0]));
+			op.scales[last + 1] = 1.0f;
+		}
+	}
+}
+END_TEST
+
+static void *guarded_end(size_t *ret_bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *pages =
+		mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert_ptr_ne(pages, MAP_FAILED);
+	ck_assert_int_eq(mprotect(pages + 2 * page, page, PROT_NONE), 0);
+	*ret_bytes = 2 * page;
+	return pages + 2 * page;
+}
+
+/* The row, its scales and the inputs end where memory ends. */
+START_TEST(no_path_reads_behind_the_row)
+{
+	size_t bytes;
+	uint8_t *row_end = guarded_end(&bytes);
+	float *x_end = guarded_end(&bytes);
+	float *scale_end = guarded_end(&bytes);
+
+	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
+		for (uint32_t k = 1; k <= 300; k++) {
+			struct gsn_dot_row row = {.weights = row_end - k * format_bytes[format],
+				.scales = scale_end - (k + 31) / 32,
+				.k = k,
+				.block_k = 32};
+			const float *x[GSN_DOT_TOKENS];
+
+			for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
+				x[t] = x_end - k;
+			check_paths(&row, (enum gsn_dot_format)format, x, "at the end of memory");
+		}
+	}
+	ck_assert_int_eq(munmap(row_end - bytes, bytes * 3 / 2), 0);
+	ck_assert_int_eq(munmap((uint8_t *)x_end - bytes, bytes * 3 / 2), 0);
+	ck_assert_int_eq(munmap((uint8_t *)scale_end - bytes, bytes * 3 / 2), 0);
+}
+END_TEST
+
+START_TEST(silu_has_the_same_bits_on_every_path)
+{
+	uint64_t random = random_seed(5);
+	float gate[67], up[67], expected[67], got[67];
+	const struct gsn_cpu_path *path;
+
+	for (int round = 0; round < 300; round++) {
+		for (int i = 0; i < 67; i++) {
+			uint32_t bits = (uint32_t)random_u64(&random);
+
+			gate[i] = round % 2 ? 30.0f * random_unit(&random)
+					    : gsn_float_from_bits(bits);
+			up[i] = random_unit(&random);
+		}
+		gsn_cpu_path_at(0)->silu_mul(gate, up, 67, expected);
+		for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
+			path->silu_mul(gate, up, 67, got);
+			for (int j = 0; j < 67; j++)
+				ck_assert_msg(gsn_float_bits(gsn_canonical(got[j])) ==
+						      gsn_float_bits(gsn_canonical(expected[j])),
+					"%s: silu(%a)", path->name, (double)gate[j]);
+		}
+	}
+}
+END_TEST
+
+START_TEST(paths_are_found_by_their_names_only)
+{
+	const struct gsn_cpu_path *path;
+
+	ck_assert_str_eq(gsn_cpu_path_at(0)->name, "portable");
+	for (size_t i = 0; (path = gsn_cpu_path_at(i)); i++)
+		ck_assert_ptr_eq(gsn_cpu_path_find(path->name), path);
+	ck_assert_ptr_null(gsn_cpu_path_find("mmx"));
+	ck_assert_ptr_nonnull(gsn_cpu_path_best());
+#if defined(__x86_64__)
+	ck_assert_int_eq(
+		gsn_cpu_path_find("avx2") != NULL, __builtin_cpu_supports("x86-64-v3") != 0);
+#endif
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {
+		paths_give_the_same_bits_for_every_length,
+		paths_give_the_same_bits_for_every_scale_block,
+		paths_give_the_same_bits_for_any_weights_and_inputs,
+		a_bad_scale_spoils_its_own_block_only,
+		no_path_reads_behind_the_row,
+		silu_has_the_same_bits_on_every_path,
+		paths_are_found_by_their_names_only,
+	};
+
+	return RUN_SUITE("dot_paths", tests);
+}
