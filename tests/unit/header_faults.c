@@ -7,22 +7,10 @@
 
 #include "formats/base/bytes.h"
 #include "tests/support/file.h"
+#include "tests/support/header_check.h"
 #include "tests/support/suite.h"
 
-/* Both steps over a whole file in memory. */
-static gpusnap_status open_bytes(
-	const uint8_t *bytes, size_t length, gpusnap_header **out, gpusnap_error *err)
-{
-	uint64_t json_bytes;
-	gpusnap_status status =
-		gpusnap_header_measure(bytes, length < 64 ? length : 64, length, &json_bytes, err);
-
-	if (status)
-		return status;
-	return gpusnap_header_parse((const char *)bytes + 8, json_bytes, length, out, err);
-}
-
-/* A file with this JSON and `data_bytes` zeros, for the bytes of which the caller pays. */
+/* A file with this JSON and `data_bytes` zeros; the caller frees it. */
 static uint8_t *make_file(
 	const char *json, size_t json_bytes, size_t data_bytes, size_t *ret_length)
 {
@@ -40,7 +28,7 @@ static gpusnap_status open_json_n(const char *json, size_t json_bytes, size_t da
 {
 	size_t length;
 	uint8_t *bytes = make_file(json, json_bytes, data_bytes, &length);
-	gpusnap_status status = open_bytes(bytes, length, out, err);
+	gpusnap_status status = header_open(bytes, length, out, err);
 
 	free(bytes);
 	return status;
@@ -63,7 +51,7 @@ static void check_case(const char *name, const char *expected)
 
 	(void)snprintf(path, sizeof path, "%s/safetensors/%s", GPUSNAP_TEST_DATA, name);
 	bytes = read_file(path, &length);
-	status = open_bytes(bytes, length, &header, &err);
+	status = header_open(bytes, length, &header, &err);
 	if (strcmp(expected, "accept") == 0)
 		ck_assert_msg(status == GPUSNAP_OK, "%s: refused: %s", name, err.message);
 	else if (strcmp(expected, "reject") == 0)
