@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_CONFIG_H
+#define GSN_CONFIG_H
+/*
+ * What config.json says that the tensors cannot: family, number of layers and experts, routing,
+ * norm epsilon, scale blocks. Sizes and dtypes are taken from the tensors.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <gpusnap/json.h>
+#include <gpusnap/status.h>
+
+#include "loader/family.h"
+
+struct gsn_config {
+	const struct gsn_family *family;
+	uint32_t layers;
+	uint32_t experts;
+	uint32_t top_k;
+	uint32_t sparse_step; /* 1: every layer */
+	bool renormalise;
+	float norm_epsilon;
+	uint32_t block_n, block_k; /* rows and columns a scale; 128 where not said */
+	uint32_t dense_count;
+	uint32_t *dense_layers;
+};
+
+/*
+ * E_UNSUPPORTED: unknown family or activation (the message lists the known ones); E_FORMAT: a key
+ * that the family needs is missing, of the wrong type or out of range.
+ */
+gpusnap_status gsn_config_parse(
+	gpusnap_json *json, struct gsn_config *ret_config, gpusnap_error *err);
+/* The config.json of a directory. E_IO when it is missing. */
+gpusnap_status gsn_config_read(
+	const char *directory, struct gsn_config *ret_config, gpusnap_error *err);
+void gsn_config_release(struct gsn_config *config); /* takes a zeroed one */
+/* Does config.json say that the layer is a MoE layer. */
+bool gsn_config_is_sparse(const struct gsn_config *config, uint32_t layer);
+
+#endif

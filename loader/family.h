@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_FAMILY_H
+#define GSN_FAMILY_H
+/*
+ * Model families as data: which keys of config.json a family uses, and which tensor name is which
+ * part of which MoE parameter. A new family is a new table in families.c.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <gpusnap/moe.h>
+
+#define GSN_RULES_MAX 10
+
+/* How tensor parallelism cuts the tensor that a rule names. */
+enum gsn_shard_axis { GSN_SHARD_NONE, GSN_SHARD_ROWS, GSN_SHARD_COLUMNS };
+
+/*
+ * `pattern` is a tensor name without its optional "model." prefix; %l stands for the layer's
+ * number and %e for the expert's. Fused parameters are made of `parts` such tensors an expert,
+ * of which this is number `part`: gate is part 0 of w13, up is part 1.
+ */
+struct gsn_tensor_rule {
+	const char *pattern; /* NULL ends the table */
+	gpusnap_moe_slot slot;
+	enum gsn_shard_axis axis;
+	uint8_t part;
+	uint8_t parts;
+};
+
+/* Keys of config.json; NULL where the family has none. */
+struct gsn_family_keys {
+	const char *experts[2]; /* two spellings of the number of routed experts */
+	const char *top_k;
+	const char *renormalise;  /* boolean; NULL: always */
+	const char *sparse_step;  /* layer l is sparse if (l + 1) % step == 0 */
+	const char *dense_layers; /* array of layers that are not sparse */
+};
+
+struct gsn_family {
+	const char *model_type;
+	gpusnap_score score;
+	struct gsn_family_keys keys;
+	struct gsn_tensor_rule rules[GSN_RULES_MAX];
+};
+
+/* By model_type; NULL when unknown. */
+const struct gsn_family *gsn_family_find(const char *model_type);
+/* By position; NULL past the end. */
+const struct gsn_family *gsn_family_at(size_t index);
+
+struct gsn_tensor_match {
+	const struct gsn_tensor_rule *rule;
+	bool prefixed; /* the name begins with "model." */
+	uint32_t layer;
+	uint32_t expert; /* 0 where the pattern has no %e */
+};
+
+/* False when the tensor is none of the family's MoE parameters. */
+bool gsn_family_match(
+	const struct gsn_family *family, const char *name, struct gsn_tensor_match *ret_match);
+/* The name that a rule gives an expert of a layer; gsn_free(). NULL: no memory. */
+char *gsn_rule_name(
+	const struct gsn_tensor_rule *rule, bool prefixed, uint32_t layer, uint32_t expert);
+/* Is there one such tensor an expert, or one a layer. */
+bool gsn_rule_is_per_expert(const struct gsn_tensor_rule *rule);
+
+#endif

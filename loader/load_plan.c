@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cutting views into windows, and merging a window's file ranges into reads. */
+#include "loader/load_plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "loader/compact.h"
+
+void gsn_load_plan_init(struct gsn_load_plan *plan, const struct gsn_view *views, size_t view_count,
+	const struct gsn_plan_limits *limits)
+{
+	*plan = (struct gsn_load_plan){
+		.limits = *limits,
+		.views = views,
+		.view_count = view_count,
+	};
+}
+
+void gsn_load_plan_release(struct gsn_load_plan *plan)
+{
+	gsn_free(plan->cuts);
+	memset(plan, 0, sizeof *plan);
+}
+
+void gsn_window_release(struct gsn_window *window)
+{
+	gsn_free(window->pieces);
+	gsn_free(window->reads);
+	memset(window, 0, sizeof *window);
+}
+
+/* Make room for one more item. */
+static bool reserve_one(void **items, size_t count, size_t *room, size_t size)
+{
+	size_t wanted = *room ? 2 * *room : 64;
+	void *grown;
+
+	if (count < *room)
+		return true;
+	grown = gsn_grow(*items, *room, wanted, size);
+	if (!grown)
+		return false;
+	*items = grown;
+	*room = wanted;
+	return true;
+}
+
+/* ---- pieces ---- */
+
+static bool keep_cut(void *user, const struct gsn_view *piece)
+{
+	struct gsn_load_plan *plan = user;
+
+	if (!reserve_one(
+		    (void **)&plan->cuts, plan->cut_count, &plan->cut_room, sizeof *plan->cuts))
+		return false;
+	plan->cuts[plan->cut_count++] = *piece;
+	return true;
+}
+
+/* Cut the next view that has bytes; false in *ret_more when all are used up. */
+static gpusnap_status refill_cuts(struct gsn_load_plan *plan, bool *ret_more, gpusnap_error *err)
+{
+	const struct gsn_view_limits limits = {
+		gsn_min(plan->limits.slot_bytes, plan->limits.read_bytes), plan->limits.read_bytes};
+
+	while (plan->next_cut == plan->cut_count && plan->next_view < plan->view_count) {
+		plan->next_cut = plan->cut_count = 0;
+		if (!gsn_view_cut(&plan->views[plan->next_view++], &limits, keep_cut, plan))
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the copy plan");
+	}
+	*ret_more = plan->next_cut < plan->cut_count;
+	return GPUSNAP_OK;
+}
+
+static bool joins_window(const struct gsn_load_plan *plan, const struct gsn_window *window,
+	const struct gsn_view *piece)
+{
+	if (window->bytes == 0)
+		return true;
+	if (plan->limits.compact == GPUSNAP_COMPACT_NEVER && plan->next_cut == 0)
+		return false; /* the next view is the next copy */
+	return piece->target == window->target + window->bytes &&
+	       window->bytes + gsn_view_target_bytes(piece) <= plan->limits.slot_bytes;
+}
+
+static gpusnap_status fill_window(
+	struct gsn_load_plan *plan, struct gsn_window *window, gpusnap_error *err)
+{
+	bool more;
+	gpusnap_status st;
+
+	while ((st = refill_cuts(plan, &more, err)) == GPUSNAP_OK && more) {
+		const struct gsn_view *piece = &plan->cuts[plan->next_cut];
+
+		if (!joins_window(plan, window, piece))
+			break;
+		if (!reserve_one((void **)&window->pieces, window->piece_count, &window->piece_room,
+			    sizeof *window->pieces))
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the copy plan");
+		if (window->bytes == 0)
+			window->target = piece->target;
+		window->bytes += gsn_view_target_bytes(piece);
+		window->pieces[window->piece_count++] =
+			(struct gsn_piece){*piece, gsn_compact_applies(plan->limits.compact,
+							   &plan->views[plan->next_view - 1])};
+		plan->next_cut++;
+	}
+	return st;
+}
+
+/* ---- reads ---- */
+
+static int compare_sources(const void *a, const void *b)
+{
+	const struct gsn_view *x = &((const struct gsn_piece *)a)->view;
+	const struct gsn_view *y = &((const struct gsn_piece *)b)->view;
+	bool memory_x = x->kind == GSN_VIEW_MEMORY, memory_y = y->kind == GSN_VIEW_MEMORY;
+
+	if (memory_x != memory_y)
+		return memory_x ? 1 : -1;
+	if (x->shard != y->shard)
+		return x->shard < y->shard ? -1 : 1;
+	if (x->source != y->source)
+		return x->source < y->source ? -1 : 1;
+	return x->target < y->target ? -1 : x->target > y->target;
+}
+
+/* A read in the making. */
+struct run {
+	struct gsn_read read;
+	uint64_t needed; /* bytes that pieces use */
+	bool strided;
+};
+
+/* At most 1.1 bytes read for one used, 2 where columns are taken out of rows. */
+static bool is_worth_reading(uint64_t bytes, uint64_t needed, bool strided)
+{
+	return strided ? bytes <= 2 * needed : bytes * 10 <= needed * 11;
+}
+
+static bool joins_run(
+	const struct gsn_load_plan *plan, const struct run *run, const struct gsn_view *piece)
+{
+	uint64_t end = run->read.offset + run->read.bytes;
+	uint64_t bytes = gsn_max(end, piece->source + gsn_view_span(piece)) - run->read.offset;
+	bool strided = run->strided || !gsn_view_is_contiguous(piece);
+
+	if (run->read.count == 0 || piece->shard != run->read.shard ||
+		bytes > plan->limits.read_bytes)
+		return false;
+	if (piece->source < end + GSN_PAGE_BYTES)
+		return true;
+	return is_worth_reading(bytes, run->needed + gsn_view_target_bytes(piece), strided);
+}
+
+static bool is_direct(const struct gsn_window *window, const struct run *run)
+{
+	const struct gsn_piece *first = &window->pieces[run->read.first];
+
+	for (uint32_t i = 0; i < run->read.count; i++)
+		if (first[i].gathered || first[i].view.target - first[0].view.target !=
+						 first[i].view.source - first[0].view.source)
+			return false;
+	return run->needed == run->read.bytes;
+}
+
+static bool close_run(struct gsn_window *window, struct run *run)
+{
+	if (run->read.count == 0)
+		return true;
+	if (!reserve_one((void **)&window->reads, window->read_count, &window->read_room,
+		    sizeof *window->reads))
+		return false;
+	run->read.direct = is_direct(window, run);
+	window->reads[window->read_count++] = run->read;
+	*run = (struct run){0};
+	return true;
+}
+
+static void extend_run(struct run *run, const struct gsn_view *piece, uint32_t index)
+{
+	if (run->read.count == 0) {
+		run->read.shard = piece->shard;
+		run->read.first = index;
+		run->read.offset = piece->source;
+	}
+	run->read.bytes =
+		gsn_max(run->read.bytes, piece->source + gsn_view_span(piece) - run->read.offset);
+	run->read.count++;
+	run->needed += gsn_view_target_bytes(piece);
+	run->strided |= !gsn_view_is_contiguous(piece);
+}
+
+static gpusnap_status merge_reads(
+	const struct gsn_load_plan *plan, struct gsn_window *window, gpusnap_error *err)
+{
+	struct run run = {0};
+	bool ok = true;
+
+	for (uint32_t i = 0; ok && i < window->piece_count; i++) {
+		const struct gsn_view *piece = &window->pieces[i].view;
+
+		if (piece->kind == GSN_VIEW_MEMORY)
+			break;
+		if (!joins_run(plan, &run, piece))
+			ok = close_run(window, &run);
+		extend_run(&run, piece, i);
+	}
+	if (ok && close_run(window, &run))
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the copy plan");
+}
+
+gpusnap_status gsn_load_plan_next(
+	struct gsn_load_plan *plan, struct gsn_window *window, gpusnap_error *err)
+{
+	gpusnap_status st;
+
+	window->bytes = 0;
+	window->piece_count = window->read_count = 0;
+	st = fill_window(plan, window, err);
+	if (st)
+		return st;
+	qsort(window->pieces, window->piece_count, sizeof *window->pieces, compare_sources);
+	return merge_reads(plan, window, err);
+}
