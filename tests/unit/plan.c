@@ -390,7 +390,8 @@ static void edit_header(struct gsnap_file *file, const char *from, const char *t
 	ck_assert_msg(at != NULL, "'%s' is not in the header", from);
 	rest = file->header_bytes - (size_t)(at - file->bytes) - 8;
 	memmove(at + new, at + old, rest - old);
-	memcpy(at, to, new);
+	for (size_t i = 0; i < new; i++)
+		at[i] = (uint8_t)to[i];
 }
 
 static void refused_header(const char *from, const char *to, const char *message)
