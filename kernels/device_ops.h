@@ -168,6 +168,10 @@ struct gsn_device_ops {
 	gpusnap_status (*stream_wait)(
 		struct gsn_stream *stream, struct gsn_event *event, gpusnap_error *err);
 
+	/*
+	 * E_INVALID at once: no address, a range past the last address, source and destination
+	 * that overlap, a stride shorter than its row. Zero bytes are no work.
+	 */
 	gpusnap_status (*copy)(struct gsn_stream *stream, enum gsn_copy_direction direction,
 		uint64_t dst, uint64_t src, uint64_t bytes, gpusnap_error *err);
 	gpusnap_status (*copy_strided)(struct gsn_stream *stream, enum gsn_copy_direction direction,

@@ -17,6 +17,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "kernels/host_device.h"
+#include "kernels/host_meminfo.h"
 
 #define HUGE_PAGE_BYTES ((uint64_t)2 << 20)
 /* Below this a huge page could be a large part of a map that is only partly used. */
@@ -271,12 +272,31 @@ static gpusnap_status map_locked(
 	return GPUSNAP_OK;
 }
 
+/*
+ * The kernel gives pages at the first touch and kills the process when there are none. A device
+ * refuses the map, so what cannot be there now is refused here.
+ */
+static gpusnap_status check_available(uint64_t bytes, gpusnap_error *err)
+{
+	struct gsn_host_meminfo info;
+	gpusnap_status status = gsn_host_meminfo_read("", &info, err);
+
+	if (!status && bytes > info.available_bytes)
+		status = gsn_fail(err, GPUSNAP_E_NOMEM,
+			"host device: map of %" PRIu64 " bytes: %" PRIu64
+			" bytes of memory are available",
+			bytes, info.available_bytes);
+	return status;
+}
+
 gpusnap_status gsn_host_map(
 	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
 {
 	struct gsn_host_memory *memory = &((struct gsn_host *)context)->memory;
 	gpusnap_status status = check_range("map", address, bytes, err);
 
+	if (!status)
+		status = check_available(bytes, err);
 	if (status)
 		return status;
 	(void)pthread_mutex_lock(&memory->lock);

@@ -14,6 +14,7 @@
 #include <gpusnap/device.h>
 
 #include "kernels/device_calls.h"
+#include "tests/support/random.h"
 #include "tests/support/suite.h"
 
 struct fixture {
@@ -160,26 +161,6 @@ static inline void ck_device_filled(
 	get(f, got, address, bytes);
 	ck_filled(got, value, bytes);
 	free(got);
-}
-
-/* xorshift64*, https://doi.org/10.1145/2845077; `state` is not zero. */
-static inline uint64_t random_next(uint64_t *state)
-{
-	*state ^= *state >> 12;
-	*state ^= *state << 25;
-	*state ^= *state >> 27;
-	return *state * 0x2545f4914f6cdd1d;
-}
-
-static inline uint64_t random_below(uint64_t *state, uint64_t limit)
-{
-	return random_next(state) % limit;
-}
-
-static inline void random_bytes(uint64_t *state, uint8_t *memory, uint64_t bytes)
-{
-	for (uint64_t i = 0; i < bytes; i++)
-		memory[i] = (uint8_t)(random_next(state) >> 32);
 }
 
 /* A child asks whether the device is there, so that this process makes no GPU context. */
