@@ -205,9 +205,10 @@ static const uint64_t copy_offsets[] = {0, 1, 63};
 
 enum {
 	COPY_SIZES = sizeof copy_sizes / sizeof copy_sizes[0],
-	COPY_OFFSETS = sizeof copy_offsets / sizeof copy_offsets[0],
-	GUARD = 64
+	COPY_OFFSETS = sizeof copy_offsets / sizeof copy_offsets[0]
 };
+
+#define GUARD UINT64_C(64)
 
 /* Host to device, device to device, device to host: the bytes arrive and their neighbours stay. */
 static void round_trip(struct fixture *f, const gpusnap_address at[2], const uint8_t *data,
@@ -362,7 +363,7 @@ START_TEST(fill_writes_exactly_its_bytes)
 {
 	static const uint64_t sizes[] = {0, 1, 15, 64, 4097, 65537, (3u << 20) + 1};
 	struct fixture f = open_device();
-	gpusnap_address at = device_memory(&f, (3u << 20) + 4 * GUARD);
+	gpusnap_address at = device_memory(&f, (UINT64_C(3) << 20) + 4 * GUARD);
 	gpusnap_error err;
 
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -438,7 +439,8 @@ END_TEST
 START_TEST(digests_of_many_ranges_in_one_call_are_the_reference)
 {
 	static const uint64_t lengths[DIGEST_RANGES / 3] = {0, 1, GPUSNAP_LEAF_BYTES - 1,
-		GPUSNAP_LEAF_BYTES, GPUSNAP_LEAF_BYTES + 1, 3 * GPUSNAP_LEAF_BYTES, 1300003, 0};
+		GPUSNAP_LEAF_BYTES, GPUSNAP_LEAF_BYTES + 1, UINT64_C(3) * GPUSNAP_LEAF_BYTES,
+		1300003, 0};
 	struct fixture f = open_device();
 	uint64_t bytes = 2000000;
 	gpusnap_address at = device_memory(&f, bytes);
@@ -461,21 +463,22 @@ END_TEST
 
 START_TEST(work_of_a_stream_runs_in_order)
 {
-	enum { STEPS = 1000, BYTES = 5000 };
+	const uint64_t steps = 1000;
+	const uint64_t bytes = 5000;
 	struct fixture f = open_device();
 	struct gsn_stream *stream = new_stream(&f);
-	gpusnap_address at = device_memory(&f, (STEPS + 1) * BYTES);
+	gpusnap_address at = device_memory(&f, (steps + 1) * bytes);
 	gpusnap_error err;
 
 	/* Each copy reads what the copy before it wrote; more of them than any queue holds. */
-	ck_ok(f.ops->fill(stream, at, 0x5a, BYTES, &err));
-	for (uint64_t i = 0; i < STEPS; i++)
-		ck_ok(f.ops->copy(stream, GSN_DEVICE_TO_DEVICE, at + (i + 1) * BYTES,
-			at + i * BYTES, BYTES, &err));
-	ck_ok(f.ops->fill(stream, at, 0, BYTES, &err));
+	ck_ok(f.ops->fill(stream, at, 0x5a, bytes, &err));
+	for (uint64_t i = 0; i < steps; i++)
+		ck_ok(f.ops->copy(stream, GSN_DEVICE_TO_DEVICE, at + (i + 1) * bytes,
+			at + i * bytes, bytes, &err));
+	ck_ok(f.ops->fill(stream, at, 0, bytes, &err));
 	ck_ok(f.ops->stream_sync(stream, &err));
-	ck_device_filled(&f, at, 0, BYTES);
-	ck_device_filled(&f, at + BYTES, 0x5a, STEPS * BYTES);
+	ck_device_filled(&f, at, 0, bytes);
+	ck_device_filled(&f, at + bytes, 0x5a, steps * bytes);
 	f.ops->stream_destroy(stream);
 	f.ops->stream_destroy(NULL);
 	fixture_close(&f);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory limits, read from made-up /proc and /sys trees. */
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -72,6 +73,22 @@ START_TEST(without_groups_the_machine_counts)
 {
 	write_machine(NULL);
 	ck_memory(1024, 512);
+}
+END_TEST
+
+START_TEST(free_pages_that_a_cpu_keeps_are_available)
+{
+	char zones[512];
+	uint64_t pages = 16 * MIB / (uint64_t)sysconf(_SC_PAGESIZE);
+
+	(void)snprintf(zones, sizeof zones,
+		"Node 0, zone   Normal\n  pages free     99\n  pagesets\n    cpu: 0\n"
+		"              count:    %" PRIu64 "\n              high:     5\n    cpu: 1\n"
+		"              count: %" PRIu64 "\n  vm stats threshold: 8\n",
+		pages, 2 * pages);
+	write_machine(NULL);
+	write_file("proc/zoneinfo", zones);
+	ck_memory(1024, 512 + 48);
 }
 END_TEST
 
@@ -149,6 +166,7 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		without_groups_the_machine_counts,
+		free_pages_that_a_cpu_keeps_are_available,
 		a_version_2_limit_counts_without_the_inactive_cache,
 		the_lowest_limit_on_the_way_up_counts,
 		a_group_that_is_not_visible_leaves_those_above_it,
