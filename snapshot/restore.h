@@ -18,4 +18,12 @@ gpusnap_status gsn_restore_regions(gpusnap_registry *registry, gpusnap_snapshot 
 	struct gsn_region *const *regions, size_t count, const gpusnap_io_options *io,
 	gpusnap_io_report *ret_report, gpusnap_error *err);
 
+/*
+ * gpusnap_restore() from an open snapshot.
+ * @param quiesce  false where nobody can be using the registry yet.
+ */
+gpusnap_status gsn_restore_snapshot(gpusnap_registry *registry, gpusnap_snapshot *snapshot,
+	bool quiesce, const gpusnap_io_options *io, gpusnap_restore_report *ret_report,
+	gpusnap_error *err);
+
 #endif

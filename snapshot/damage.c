@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of damaged buffers. */
+#include "snapshot/damage.h"
+
+#include "formats/base/alloc.h"
+#include "formats/base/fail.h"
+
+static gpusnap_status add_item(
+	gpusnap_damage *damage, const gpusnap_damage_item *item, gpusnap_error *err)
+{
+	gpusnap_damage_item *grown = damage->items;
+	char *name = gsn_strdup(item->buffer);
+
+	/* Grows at powers of two. */
+	if (name && (damage->count & (damage->count - 1)) == 0)
+		grown = gsn_grow(damage->items, damage->count,
+			damage->count ? 2 * damage->count : 1, sizeof *damage->items);
+	if (!name || !grown) {
+		gsn_free(name);
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a list of %zu damaged buffers",
+			damage->count + 1);
+	}
+	damage->items = grown;
+	damage->items[damage->count] = *item;
+	damage->items[damage->count].buffer = name;
+	damage->count++;
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_damage_compare(gpusnap_damage *damage, const struct gsn_segment *segment,
+	const gpusnap_digest *expected, const gpusnap_digest *found, gpusnap_error *err)
+{
+	uint64_t count = gpusnap_leaf_count(segment->bytes);
+	uint64_t first = 0, wrong = 0;
+	char *name = (char *)(uintptr_t)segment->name; /* only read: add_item() copies it */
+
+	damage->buffers++;
+	damage->bytes += segment->bytes;
+	for (uint64_t i = 0; i < count; i++) {
+		if (gpusnap_digest_equal(expected[i], found[i]))
+			continue;
+		if (wrong++ == 0)
+			first = i;
+	}
+	if (!wrong)
+		return GPUSNAP_OK;
+	return add_item(damage,
+		&(gpusnap_damage_item){
+			.buffer = name,
+			.leaf = first,
+			.leaf_count = wrong,
+			.file_offset = segment->file_offset
+					       ? segment->file_offset + first * GPUSNAP_LEAF_BYTES
+					       : 0,
+		},
+		err);
+}
+
+void gpusnap_damage_release(gpusnap_damage *damage)
+{
+	for (size_t i = 0; i < damage->count; i++)
+		gsn_free(damage->items[i].buffer);
+	gsn_free(damage->items);
+	*damage = (gpusnap_damage){0};
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading ahead. Blocks are asked for in file order and given out in that order; a slot is free,
+ * then asked for, then given out, then free again.
+ */
+#include "snapshot/reader.h"
+
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "snapshot/io_options.h"
+
+struct gsn_read_slot {
+	uint64_t begin, end; /* of the block in the file */
+	bool arrived;
+	gpusnap_status status;
+	int os_errno;
+	uint64_t done;
+};
+
+static uint64_t sum_bytes(const struct gsn_segment *segments, size_t count)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++)
+		bytes += segments[i].bytes;
+	return bytes;
+}
+
+/* From the first byte of all segments to the last. */
+static uint64_t span_bytes(const struct gsn_segment *segments, size_t count)
+{
+	const struct gsn_segment *last;
+
+	if (!count)
+		return 0;
+	last = &segments[count - 1];
+	return last->file_offset + last->bytes - segments[0].file_offset;
+}
+
+static gpusnap_status open_ring(struct gsn_reader *reader, gpusnap_error *err)
+{
+	struct gsn_direct_choice choice;
+	gpusnap_status status =
+		gsn_snapshot_reopen(reader->snapshot, reader->io.direct, &reader->fd, &choice, err);
+
+	if (!status)
+		status = gsn_ring_open(&reader->io, reader->fd, reader->staging.memory,
+			gsn_staging_bytes(&reader->staging), &reader->ring, &reader->report, err);
+	if (!status)
+		gsn_io_report_add(&reader->report, choice.why);
+	return status;
+}
+
+gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	reader->snapshot = snapshot;
+	reader->io = *io;
+	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
+	reader->bytes_total = sum_bytes(segments, count);
+	status = gsn_staging_open(
+		&reader->staging, device, &reader->io, held + 1, span_bytes(segments, count), err);
+	if (status)
+		return status;
+	reader->slots = gsn_alloc(reader->staging.slot_count, sizeof *reader->slots);
+	reader->order = gsn_alloc(reader->staging.slot_count, sizeof *reader->order);
+	if (!reader->slots || !reader->order)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a reader");
+	return open_ring(reader, err);
+}
+
+void gsn_reader_close(struct gsn_reader *reader)
+{
+	gsn_ring_close(reader->ring);
+	gsn_staging_close(&reader->staging);
+	if (reader->fd >= 0)
+		(void)close(reader->fd);
+	gsn_free(reader->slots);
+	gsn_free(reader->order);
+	*reader = (struct gsn_reader)GSN_READER_INIT;
+}
+
+/*
+ * What to read next: from the first byte still wanted to the last one in the same block of the
+ * file. A gap inside is read with the rest.
+ */
+static bool plan_block(struct gsn_reader *reader, struct gsn_read_slot *ret_block)
+{
+	struct gsn_piece piece;
+	uint64_t first, block_end;
+
+	if (!gsn_cursor_peek(&reader->planning, &first))
+		return false;
+	*ret_block = (struct gsn_read_slot){.begin = gsn_align_down(first, GSN_DIRECT_ALIGN)};
+	block_end = (first / reader->io.block_bytes + 1) * reader->io.block_bytes;
+	while (gsn_cursor_next(&reader->planning, block_end, &piece))
+		ret_block->end = gsn_piece_file_offset(&piece) + piece.bytes;
+	return true;
+}
+
+static gpusnap_status ask_for_block(struct gsn_reader *reader, uint32_t slot, gpusnap_error *err)
+{
+	struct gsn_read_slot *block = &reader->slots[slot];
+	uint32_t place = (reader->order_first + reader->order_count) % reader->staging.slot_count;
+	struct gsn_ring_request request = {
+		.op = GSN_RING_READ,
+		.fd = reader->fd,
+		.memory = gsn_staging_slot(&reader->staging, slot),
+		.length = gsn_align_up(block->end - block->begin, GSN_DIRECT_ALIGN),
+		.offset = block->begin,
+		.tag = block,
+	};
+
+	reader->order[place] = slot;
+	reader->order_count++;
+	return gsn_ring_submit(reader->ring, &request, err);
+}
+
+static gpusnap_status read_ahead(struct gsn_reader *reader, gpusnap_error *err)
+{
+	gpusnap_status status = GPUSNAP_OK;
+
+	while (!status && gsn_ring_in_flight(reader->ring) < reader->io.depth &&
+		reader->staging.free_count) {
+		struct gsn_read_slot block;
+		uint32_t slot;
+
+		if (!plan_block(reader, &block))
+			break;
+		(void)gsn_staging_take(&reader->staging, &slot);
+		reader->slots[slot] = block;
+		status = ask_for_block(reader, slot, err);
+	}
+	return status;
+}
+
+static gpusnap_status reap(struct gsn_reader *reader, gpusnap_error *err)
+{
+	struct gsn_ring_completion completion;
+	struct gsn_read_slot *block;
+	gpusnap_status status = gsn_ring_wait(reader->ring, &completion, err);
+
+	if (status)
+		return status;
+	block = completion.tag;
+	block->arrived = true;
+	block->status = completion.status;
+	block->os_errno = completion.os_errno;
+	block->done = completion.done;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_block(
+	const struct gsn_reader *reader, const struct gsn_read_slot *block, gpusnap_error *err)
+{
+	const char *path = gpusnap_snapshot_path(reader->snapshot);
+
+	if (block->status) {
+		gsn_error_set(err, block->status, block->os_errno, block->begin,
+			"'%s': read of %llu bytes at %llu: %s", path,
+			(unsigned long long)(block->end - block->begin),
+			(unsigned long long)block->begin, strerror(block->os_errno));
+		return block->status;
+	}
+	if (block->done < block->end - block->begin)
+		return gsn_fail_at(err, GPUSNAP_E_CORRUPT, block->begin + block->done,
+			"'%s': ends at %llu, within the data that it had when it was opened", path,
+			(unsigned long long)(block->begin + block->done));
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_reader_next(
+	struct gsn_reader *reader, struct gsn_block *ret_block, bool *ret_more, gpusnap_error *err)
+{
+	gpusnap_status status = read_ahead(reader, err);
+	struct gsn_read_slot *block;
+	uint64_t rest;
+	uint32_t slot;
+
+	if (status)
+		return status;
+	*ret_more = reader->order_count > 0;
+	if (!*ret_more) {
+		/* Else the caller holds more blocks than it announced. */
+		assert(!gsn_cursor_peek(&reader->planning, &rest));
+		return GPUSNAP_OK;
+	}
+	slot = reader->order[reader->order_first];
+	block = &reader->slots[slot];
+	while (!status && !block->arrived) {
+		status = reap(reader, err);
+		if (!status)
+			status = read_ahead(reader, err);
+	}
+	if (!status)
+		status = check_block(reader, block, err);
+	if (status)
+		return status;
+	reader->order_first = (reader->order_first + 1) % reader->staging.slot_count;
+	reader->order_count--;
+	*ret_block = (struct gsn_block){
+		.begin = block->begin,
+		.end = block->end,
+		.memory = gsn_staging_slot(&reader->staging, slot),
+		.slot = slot,
+	};
+	reader->bytes_done += block->end - block->begin;
+	return gsn_io_progress(&reader->io, gsn_min(reader->bytes_done, reader->bytes_total),
+		reader->bytes_total, err);
+}
+
+void gsn_reader_release(struct gsn_reader *reader, uint32_t slot)
+{
+	gsn_staging_give(&reader->staging, slot);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_READER_H
+#define GSN_READER_H
+/*
+ * The reader: the parts of a snapshot that some segments cover, in file order, block by block,
+ * reads ahead of whoever takes the blocks. A block's memory stays until it is released.
+ */
+#include <gpusnap/io.h>
+
+#include "snapshot/ring.h"
+#include "snapshot/segment.h"
+#include "snapshot/snapshot_file.h"
+#include "snapshot/staging.h"
+
+struct gsn_block {
+	uint64_t begin; /* file offsets */
+	uint64_t end;
+	const uint8_t *memory; /* of `begin` */
+	uint32_t slot;
+};
+
+struct gsn_read_slot;
+
+struct gsn_reader {
+	const gpusnap_snapshot *snapshot;
+	gpusnap_io_options io;
+	gpusnap_io_report report;
+	int fd;
+	struct gsn_staging staging;
+	struct gsn_ring *ring;
+	struct gsn_cursor planning;  /* of what has not been asked for yet */
+	struct gsn_read_slot *slots; /* one per staging slot */
+	uint32_t *order;	     /* slots asked for and not yet given out, oldest first */
+	uint32_t order_first, order_count;
+	uint64_t bytes_total, bytes_done;
+};
+#define GSN_READER_INIT                                                                            \
+	{                                                                                          \
+		.fd = -1, .staging = GSN_STAGING_INIT                                              \
+	}
+
+/*
+ * @param device    pins the memory; NULL: none.
+ * @param segments  in file order; borrowed.
+ * @param held      blocks that the caller keeps while it asks for the next.
+ */
+gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err);
+/* Waits for reads under way. A no-op on GSN_READER_INIT. */
+void gsn_reader_close(struct gsn_reader *reader);
+/* The next block; false in *ret_more after the last one. */
+gpusnap_status gsn_reader_next(
+	struct gsn_reader *reader, struct gsn_block *ret_block, bool *ret_more, gpusnap_error *err);
+void gsn_reader_release(struct gsn_reader *reader, uint32_t slot);
+
+#endif

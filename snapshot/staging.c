@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the staging ring and the list of its free slots. */
+#include "snapshot/staging.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "kernels/device_ops.h"
+#include "snapshot/direct.h"
+
+/* Without a device: page-aligned memory, in huge pages where the system has them. */
+static gpusnap_status map_memory(uint64_t bytes, void **ret_memory, gpusnap_error *err)
+{
+	void *memory = mmap(
+		NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return gsn_fail_os(err, GPUSNAP_E_NOMEM, errno,
+			"no memory for a staging ring of %llu bytes: %s", (unsigned long long)bytes,
+			strerror(errno));
+	(void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
+	*ret_memory = memory;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status take_memory(struct gsn_staging *staging, gpusnap_error *err)
+{
+	gpusnap_device *device = staging->device;
+	uint64_t bytes = gsn_staging_bytes(staging);
+	void *memory;
+	gpusnap_status status =
+		device ? device->ops->pinned_alloc(device->context, bytes, &memory, err)
+		       : map_memory(bytes, &memory, err);
+
+	if (!status)
+		staging->memory = memory;
+	return status;
+}
+
+/* How many slots serve: never more than there are blocks, nor than the limit holds. */
+static uint32_t count_slots(gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes)
+{
+	/* A range that begins inside a block touches one block more than its length fills. */
+	uint64_t blocks = gsn_ceil_div(total_bytes, io->block_bytes) + 1;
+	uint64_t most = gsn_min(blocks, GSN_STAGING_BYTES_MAX / io->block_bytes);
+	uint64_t slots = gsn_max(2, gsn_min(most, (uint64_t)io->depth + extra));
+
+	io->depth = (uint32_t)gsn_min(io->depth, slots > extra ? slots - extra : 1);
+	return (uint32_t)slots;
+}
+
+gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *device,
+	gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	/* A small state needs no large block. */
+	io->block_bytes = gsn_max(GSN_DIRECT_ALIGN,
+		gsn_min(io->block_bytes, gsn_align_up(total_bytes, GSN_DIRECT_ALIGN)));
+	staging->device = device;
+	staging->slot_bytes = io->block_bytes;
+	staging->slot_count = count_slots(io, extra, total_bytes);
+	staging->free_slots = gsn_alloc(staging->slot_count, sizeof *staging->free_slots);
+	if (!staging->free_slots)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a staging ring");
+	status = take_memory(staging, err);
+	if (status)
+		return status;
+	for (uint32_t i = 0; i < staging->slot_count; i++)
+		staging->free_slots[i] = staging->slot_count - 1 - i;
+	staging->free_count = staging->slot_count;
+	return GPUSNAP_OK;
+}
+
+void gsn_staging_close(struct gsn_staging *staging)
+{
+	gpusnap_device *device = staging->device;
+	uint64_t bytes = gsn_staging_bytes(staging);
+
+	if (staging->memory && device)
+		device->ops->pinned_free(device->context, staging->memory, bytes);
+	else if (staging->memory)
+		(void)munmap(staging->memory, (size_t)bytes);
+	gsn_free(staging->free_slots);
+	*staging = (struct gsn_staging)GSN_STAGING_INIT;
+}
+
+uint64_t gsn_staging_bytes(const struct gsn_staging *staging)
+{
+	return staging->slot_bytes * staging->slot_count;
+}
+
+uint8_t *gsn_staging_slot(const struct gsn_staging *staging, uint32_t slot)
+{
+	return staging->memory + slot * staging->slot_bytes;
+}
+
+bool gsn_staging_take(struct gsn_staging *staging, uint32_t *ret_slot)
+{
+	if (!staging->free_count)
+		return false;
+	*ret_slot = staging->free_slots[--staging->free_count];
+	return true;
+}
+
+void gsn_staging_give(struct gsn_staging *staging, uint32_t slot)
+{
+	assert(staging->free_count < staging->slot_count);
+	staging->free_slots[staging->free_count++] = slot;
+}

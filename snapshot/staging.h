@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_STAGING_H
+#define GSN_STAGING_H
+/*
+ * The staging ring: a bounded number of equal slots of host memory between device and file, pinned
+ * where a device is involved. Its size does not depend on the state's.
+ */
+#include <gpusnap/device.h>
+#include <gpusnap/io.h>
+
+#define GSN_STAGING_BYTES_MAX (UINT64_C(512) << 20)
+
+struct gsn_staging {
+	gpusnap_device *device; /* that pins the memory; NULL: none */
+	uint8_t *memory;
+	uint64_t slot_bytes;
+	uint32_t slot_count;
+	uint32_t free_count;
+	uint32_t *free_slots; /* the first free_count entries */
+};
+#define GSN_STAGING_INIT                                                                           \
+	{                                                                                          \
+		NULL                                                                               \
+	}
+
+/*
+ * Slots of io->block_bytes, io->depth of them in flight and `extra` more in other hands, but no
+ * more than `total_bytes` of data need and the limit allows; io->depth is lowered to fit.
+ */
+gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *device,
+	gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes, gpusnap_error *err);
+/* A no-op on GSN_STAGING_INIT. */
+void gsn_staging_close(struct gsn_staging *staging);
+uint64_t gsn_staging_bytes(const struct gsn_staging *staging);
+uint8_t *gsn_staging_slot(const struct gsn_staging *staging, uint32_t slot);
+/* Take a free slot; false when there is none. */
+bool gsn_staging_take(struct gsn_staging *staging, uint32_t *ret_slot);
+void gsn_staging_give(struct gsn_staging *staging, uint32_t slot);
+
+#endif
