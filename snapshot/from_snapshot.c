@@ -113,7 +113,8 @@ static gpusnap_status add_records(
 	return status;
 }
 
-static gpusnap_status build(gpusnap_registry *registry, const gpusnap_plan *plan, gpusnap_error *err)
+static gpusnap_status build(
+	gpusnap_registry *registry, const gpusnap_plan *plan, gpusnap_error *err)
 {
 	gpusnap_status status = add_regions(registry, plan, err);
 

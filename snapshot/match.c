@@ -40,8 +40,8 @@ static void note(struct match *match, const char *format, ...)
 	/* Once one does not fit the rest is only counted, so that "and N more" is the tail. */
 	if (match->shown + 1 < match->total || match->used + length + 3 > sizeof match->text)
 		return;
-	match->used += (size_t)snprintf(match->text + match->used,
-		sizeof match->text - match->used, "%s%s", match->used ? "; " : "", item);
+	match->used += (size_t)snprintf(match->text + match->used, sizeof match->text - match->used,
+		"%s%s", match->used ? "; " : "", item);
 	match->shown++;
 }
 
@@ -97,7 +97,8 @@ static void match_region(
 			here->tag, gpusnap_policy_name(here->policy),
 			gpusnap_policy_name(there->policy));
 	if (here->unclaimed != there->unclaimed)
-		note(match, "region %u '%s': policy for unclaimed bytes %s here, %s in the snapshot",
+		note(match,
+			"region %u '%s': policy for unclaimed bytes %s here, %s in the snapshot",
 			here->id, here->tag, gpusnap_policy_name(here->unclaimed),
 			gpusnap_policy_name(there->unclaimed));
 }
@@ -224,8 +225,8 @@ static gpusnap_status match_buffers(struct match *match, gpusnap_error *err)
 /* ---- what is kept ---- */
 
 /* Equal plans cut into equal ranges; this holds the file itself against them. */
-static gpusnap_status match_ranges(struct match *match, const gpusnap_snapshot *snapshot,
-	gpusnap_error *err)
+static gpusnap_status match_ranges(
+	struct match *match, const gpusnap_snapshot *snapshot, gpusnap_error *err)
 {
 	struct gsn_range *ranges;
 	size_t count, kept = 0;
@@ -270,8 +271,8 @@ static gpusnap_status fail_mismatch(
 		match->text);
 }
 
-gpusnap_status gsn_match(const gpusnap_registry *registry, const gpusnap_snapshot *snapshot,
-	gpusnap_error *err)
+gpusnap_status gsn_match(
+	const gpusnap_registry *registry, const gpusnap_snapshot *snapshot, gpusnap_error *err)
 {
 	const gpusnap_registry_options *here = &registry->options;
 	const gpusnap_plan *there = gpusnap_snapshot_plan(snapshot);

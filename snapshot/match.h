@@ -9,7 +9,7 @@
  * same on both sides. Otherwise E_MISMATCH, which lists all differences that the message holds and
  * counts the rest. After OK every kept range of the registry is an entry of the same size.
  */
-gpusnap_status gsn_match(const gpusnap_registry *registry, const gpusnap_snapshot *snapshot,
-	gpusnap_error *err);
+gpusnap_status gsn_match(
+	const gpusnap_registry *registry, const gpusnap_snapshot *snapshot, gpusnap_error *err);
 
 #endif

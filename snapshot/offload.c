@@ -243,7 +243,7 @@ static gpusnap_status unmap_region(struct offload *o, size_t i, gpusnap_error *e
 {
 	struct gsn_region *region = o->selection.regions[i];
 	gpusnap_status s = o->registry->device->ops->unmap(
-		o->registry->device->context, region->address, region->bytes, err);
+		o->registry->device->context, region->address, region->reserved_bytes, err);
 
 	if (s) {
 		gsn_error_prefix(err, "region %u '%s'", region->id, region->tag);

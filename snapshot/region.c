@@ -153,13 +153,14 @@ static gpusnap_status reserve_memory(
 		return gsn_fail(err, GPUSNAP_E_INVALID, "region '%s': %llu bytes overflow",
 			region->tag, (unsigned long long)bytes);
 	region->bytes = gsn_ceil_div(bytes, registry->granule_bytes) * registry->granule_bytes;
+	region->reserved_bytes = region->bytes;
 	region->managed = true;
 	s = ops->reserve(context, region->bytes, &region->address, err);
 	if (s)
 		return s;
 	s = ops->map(context, region->address, region->bytes, err);
 	if (s)
-		ops->release(context, region->address, region->bytes);
+		ops->release(context, region->address, region->reserved_bytes);
 	return s;
 }
 
@@ -349,8 +350,8 @@ void gsn_region_remove(gpusnap_registry *registry, uint32_t position)
 	if (region->managed) {
 		/* Releasing the range gives the memory back even where unmapping fails. */
 		if (region->mapped)
-			(void)ops->unmap(context, region->address, region->bytes, NULL);
-		ops->release(context, region->address, region->bytes);
+			(void)ops->unmap(context, region->address, region->reserved_bytes, NULL);
+		ops->release(context, region->address, region->reserved_bytes);
 	}
 	gsn_arena_free(region->arena);
 	gpusnap_snapshot_close(region->backing);

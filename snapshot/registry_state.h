@@ -27,6 +27,9 @@ struct gsn_region {
 	bool mapped; /* false only while offloaded; stays true when an unmap failed */
 	gpusnap_address address;
 	uint64_t bytes;
+	uint64_t
+		reserved_bytes; /* what is mapped and unmapped: more than `bytes` only where a
+				   snapshot came from a device with a smaller granule; adopted: 0 */
 	uint64_t used_bytes;	/* end of what was handed out or named; alloc goes on there */
 	uint64_t claimed_bytes; /* that buffers name */
 	uint64_t generation;

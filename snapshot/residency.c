@@ -22,7 +22,7 @@ static gpusnap_status map_region(
 
 	if (!region->mapped) {
 		s = registry->device->ops->map(
-			registry->device->context, region->address, region->bytes, err);
+			registry->device->context, region->address, region->reserved_bytes, err);
 		if (s) {
 			gsn_error_prefix(err,
 				"region %u '%s', %llu bytes (all regions stay offloaded)",
@@ -61,8 +61,9 @@ void gsn_regions_unmap(gpusnap_registry *registry, struct gsn_region *const *reg
 		if (!was_offloaded(region) || !region->mapped)
 			continue;
 		/* Where it fails the memory stays, and the next map has nothing to do. */
-		region->mapped = registry->device->ops->unmap(registry->device->context,
-					 region->address, region->bytes, NULL) != GPUSNAP_OK;
+		region->mapped =
+			registry->device->ops->unmap(registry->device->context, region->address,
+				region->reserved_bytes, NULL) != GPUSNAP_OK;
 		region->state = GPUSNAP_REGION_OFFLOADED;
 	}
 }

@@ -60,8 +60,7 @@ static gpusnap_status overwrite(
 	struct restore *restore, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_registry *registry = restore->registry;
-	gpusnap_status status =
-		gsn_regions_poison(registry, restore->regions, restore->count, err);
+	gpusnap_status status = gsn_regions_poison(registry, restore->regions, restore->count, err);
 
 	if (!status)
 		status = gsn_restore_regions(registry, restore->snapshot, restore->regions,
@@ -81,8 +80,8 @@ static void give_up(const struct restore *restore)
 			(void)gsn_regions_poison(registry, &restore->regions[i], 1, NULL);
 }
 
-static gpusnap_status restore_all(struct restore *restore, bool quiesce,
-	const gpusnap_io_options *io, gpusnap_error *err)
+static gpusnap_status restore_all(
+	struct restore *restore, bool quiesce, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_registry *registry = restore->registry;
 	gpusnap_status status = gsn_match(registry, restore->snapshot, err);

@@ -115,8 +115,8 @@ static gpusnap_status refill_open(
 {
 	gpusnap_device *device = r->registry->device;
 	uint64_t leaf_count = gpusnap_snapshot_seal(r->snapshot)->leaf_count;
-	gpusnap_status status = gsn_reader_open(&r->reader, r->snapshot, device, r->segments,
-		r->segment_count, HELD, io, err);
+	gpusnap_status status = gsn_reader_open(
+		&r->reader, r->snapshot, device, r->segments, r->segment_count, HELD, io, err);
 
 	if (!status)
 		status = r->ops->stream_create(device->context, &r->copying, err);
@@ -171,8 +171,8 @@ static gpusnap_status add_to_batch(
 			gsn_grow(r->batch, index, capacity, sizeof *r->batch);
 
 		if (!grown)
-			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to digest %zu ranges",
-				capacity);
+			return gsn_fail(
+				err, GPUSNAP_E_NOMEM, "no memory to digest %zu ranges", capacity);
 		r->batch = grown;
 		r->batch_capacity = capacity;
 	}
@@ -224,7 +224,8 @@ static gpusnap_status release_oldest(struct refill *r, gpusnap_error *err)
 	return status;
 }
 
-static gpusnap_status take_block(struct refill *r, const struct gsn_block *block, gpusnap_error *err)
+static gpusnap_status take_block(
+	struct refill *r, const struct gsn_block *block, gpusnap_error *err)
 {
 	struct held_block *held = &r->held[(r->held_first + r->held_count) % HELD];
 	gpusnap_status status = copy_block(r, block, err);
@@ -292,15 +293,15 @@ static gpusnap_status fail_leaf(
 }
 
 /* Once more from the file to the device: a fault on the way may have been a passing one. */
-static gpusnap_status repeat_leaf(
-	struct refill *r, const struct leaf *leaf, const gpusnap_digest *expected, gpusnap_error *err)
+static gpusnap_status repeat_leaf(struct refill *r, const struct leaf *leaf,
+	const gpusnap_digest *expected, gpusnap_error *err)
 {
 	uint8_t *memory = gsn_staging_slot(&r->reader.staging, 0);
 	struct gsn_leaf_range range = {
 		.address = leaf->segment->address + leaf->offset, .bytes = leaf->bytes};
 	gpusnap_digest staged, live;
-	gpusnap_status status = gsn_snapshot_reread(r->snapshot,
-		leaf->segment->file_offset + leaf->offset, memory, leaf->bytes, err);
+	gpusnap_status status = gsn_snapshot_reread(
+		r->snapshot, leaf->segment->file_offset + leaf->offset, memory, leaf->bytes, err);
 
 	range.out = &live;
 	if (status)
@@ -320,8 +321,7 @@ static gpusnap_status repeat_leaf(
 static gpusnap_status prove_segment(
 	struct refill *r, const struct gsn_segment *segment, gpusnap_error *err)
 {
-	const gpusnap_digest *expected =
-		gpusnap_snapshot_leaves(r->snapshot) + segment->first_leaf;
+	const gpusnap_digest *expected = gpusnap_snapshot_leaves(r->snapshot) + segment->first_leaf;
 	const gpusnap_digest *live = r->live + segment->first_leaf;
 	uint64_t count = gpusnap_leaf_count(segment->bytes);
 	gpusnap_status status = GPUSNAP_OK;

@@ -76,26 +76,4 @@ static inline void file_write(const char *path, const void *bytes, size_t length
 	assert(close(fd) == 0);
 }
 
-/* The whole file, with a NUL behind it; the caller frees it. */
-static inline uint8_t *file_read(const char *path, size_t *ret_length)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	struct stat file;
-	uint8_t *bytes;
-
-	assert(fd >= 0 && fstat(fd, &file) == 0);
-	bytes = calloc((size_t)file.st_size + 1, 1);
-	assert(bytes);
-	for (size_t done = 0; done < (size_t)file.st_size;) {
-		ssize_t got = read(fd, bytes + done, (size_t)file.st_size - done);
-
-		assert(got > 0);
-		done += (size_t)got;
-	}
-	assert(close(fd) == 0);
-	if (ret_length)
-		*ret_length = (size_t)file.st_size;
-	return bytes;
-}
-
 #endif

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "tests/support/file.h"
 #include "tests/support/suite.h"
 #include "tests/support/tempdir.h"
 
@@ -52,7 +53,7 @@ static void write_data(const struct gsn_commit *commit, char value)
 static void check_content(const char *path, char value, size_t length)
 {
 	size_t got;
-	uint8_t *bytes = file_read(path, &got);
+	uint8_t *bytes = read_file(path, &got);
 
 	ck_assert_uint_eq(got, length);
 	for (size_t i = 0; i < got; i++)
