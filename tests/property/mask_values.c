@@ -94,10 +94,25 @@ START_TEST(blocks_partition_the_experts)
 }
 END_TEST
 
-START_TEST(every_single_wrong_value_is_found)
+/* `values` is a good mask; put wrong values in the place of one. */
+static void check_index(const gpusnap_mask_type *type, int32_t *values, uint32_t index)
 {
 	static const int32_t wrong[] = {
 		0, 1, -1, 2, 7, INT32_MAX, INT32_MIN, -1515870811, 65536, 16777216};
+	uint32_t length = gpusnap_mask_length(type);
+	int32_t right = values[index];
+
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		values[index] = wrong[i];
+		if (wrong[i] != right)
+			ck_status(
+				gpusnap_mask_check(type, values, length, &err), GPUSNAP_E_CORRUPT);
+	}
+	values[index] = right;
+}
+
+START_TEST(every_single_wrong_value_is_found)
+{
 	gpusnap_mask_type type;
 
 	for (unsigned number = 0; number < TYPES; number++) {
@@ -108,17 +123,8 @@ START_TEST(every_single_wrong_value_is_found)
 			continue;
 		length = gpusnap_mask_length(&type);
 		gpusnap_mask_fill(&type, values);
-		for (uint32_t i = 0; i < length; i++) {
-			int32_t right = values[i];
-
-			for (size_t w = 0; w < sizeof wrong / sizeof wrong[0]; w++) {
-				values[i] = wrong[w];
-				if (wrong[w] != right)
-					ck_status(gpusnap_mask_check(&type, values, length, &err),
-						GPUSNAP_E_CORRUPT);
-			}
-			values[i] = right;
-		}
+		for (uint32_t i = 0; i < length; i++)
+			check_index(&type, values, i);
 		ck_status(gpusnap_mask_check(&type, values, length - 1, &err), GPUSNAP_E_MISMATCH);
 	}
 }
