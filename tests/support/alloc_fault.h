@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GPUSNAP_TEST_ALLOC_FAULT_H
+#define GPUSNAP_TEST_ALLOC_FAULT_H
+/*
+ * Make the n-th allocation fail. Included once by a program that is linked with
+ * -Wl,--wrap=gsn_alloc,--wrap=gsn_grow.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+void *__real_gsn_alloc(size_t count, size_t size);
+void *__real_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size);
+void *__wrap_gsn_alloc(size_t count, size_t size);
+void *__wrap_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size);
+
+static long allocations_left = -1; /* before the one that fails; negative: none does */
+
+static inline bool allocation_fails(void)
+{
+	return allocations_left >= 0 && allocations_left-- == 0;
+}
+
+/* True if the call since alloc_fault_set(n) reached its n-th allocation. */
+static inline bool alloc_fault_hit(void)
+{
+	return allocations_left < 0;
+}
+
+static inline void alloc_fault_set(long n)
+{
+	allocations_left = n;
+}
+
+void *__wrap_gsn_alloc(size_t count, size_t size)
+{
+	return allocation_fails() ? NULL : __real_gsn_alloc(count, size);
+}
+
+void *__wrap_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size)
+{
+	return allocation_fails() ? NULL : __real_gsn_grow(old, old_count, new_count, size);
+}
+
+#endif
