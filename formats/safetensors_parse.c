@@ -385,16 +385,23 @@ static gpusnap_status sort_metadata(gpusnap_header *header, gpusnap_error *err)
 	return GPUSNAP_OK;
 }
 
-/* Point the shapes into dims, and sort. */
-static gpusnap_status finish(gpusnap_header *header, uint64_t data_bytes, gpusnap_error *err)
+/* Shapes point into dims, which is absent when there are only scalars. */
+static void set_shapes(gpusnap_header *header)
 {
-	const uint64_t *dims = header->dims;
-	gpusnap_status status;
+	static const uint64_t none[1];
+	const uint64_t *dims = header->dims ? header->dims : none;
 
 	for (size_t i = 0; i < header->tensor_count; i++) {
 		header->tensors[i].shape = dims;
-		dims += dims ? header->tensors[i].rank : 0;
+		dims += header->tensors[i].rank;
 	}
+}
+
+static gpusnap_status finish(gpusnap_header *header, uint64_t data_bytes, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	set_shapes(header);
 	if (header->tensor_count)
 		qsort(header->tensors, header->tensor_count, sizeof header->tensors[0],
 			compare_positions);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From tensors to the bytes of a safetensors header: checked, measured, then written at once. */
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,22 +39,35 @@ static void put_number(struct output *output, uint64_t number)
 	put_text(output, text);
 }
 
-static void put_string(struct output *output, const char *text, size_t length)
+static bool needs_escape(char c)
+{
+	return c == '"' || c == '\\' || (uint8_t)c < 0x20;
+}
+
+static void put_escape(struct output *output, char c)
 {
 	char escape[7];
 
+	if ((uint8_t)c < 0x20)
+		(void)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+	else
+		(void)snprintf(escape, sizeof escape, "\\%c", c);
+	put_text(output, escape);
+}
+
+static void put_string(struct output *output, const char *text, size_t length)
+{
+	size_t begin = 0;
+
 	put(output, "\"", 1);
 	for (size_t i = 0; i < length; i++) {
-		if (text[i] == '"' || text[i] == '\\') {
-			put(output, "\\", 1);
-			put(output, text + i, 1);
-		} else if ((uint8_t)text[i] < 0x20) {
-			(void)snprintf(escape, sizeof escape, "\\u%04x", (unsigned)text[i]);
-			put_text(output, escape);
-		} else {
-			put(output, text + i, 1);
-		}
+		if (!needs_escape(text[i]))
+			continue;
+		put(output, text + begin, i - begin);
+		put_escape(output, text[i]);
+		begin = i + 1;
 	}
+	put(output, text + begin, length - begin);
 	put(output, "\"", 1);
 }
 

@@ -48,7 +48,7 @@ bool gsn_utf8_valid(const char *text, size_t length)
 	size_t step;
 
 	for (size_t i = 0; i < length; i += step) {
-		step = gsn_utf8_length(p + i, length - i);
+		step = p[i] < 0x80 ? 1 : gsn_utf8_length(p + i, length - i);
 		if (!step)
 			return false;
 	}

@@ -43,7 +43,8 @@ START_TEST(build_survives_each_failing_allocation)
 		gpusnap_status status;
 
 		alloc_fault_set(n);
-		status = gpusnap_header_build(tensors, TENSORS, metadata, 2, 8, &bytes, &length, &err);
+		status = gpusnap_header_build(
+			tensors, TENSORS, metadata, 2, 8, &bytes, &length, &err);
 		if (!alloc_fault_hit()) {
 			ck_assert_int_eq(status, GPUSNAP_OK);
 			break;
