@@ -5,6 +5,16 @@
 
 #include "kernels/dot.h"
 
+void gsn_dot_order(const uint8_t *order, const float *x, uint32_t k, float *ordered)
+{
+	uint32_t whole = k - k % GSN_DOT_GROUP;
+
+	if (whole < k)
+		memset(ordered + whole, 0, GSN_DOT_GROUP * sizeof *ordered);
+	for (uint32_t i = 0; i < k; i++)
+		ordered[gsn_dot_position(order, i)] = x[i];
+}
+
 /* Slowest first. */
 static const struct gsn_cpu_path *const built_paths[] = {
 	&gsn_cpu_portable,

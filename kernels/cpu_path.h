@@ -12,6 +12,9 @@
 /* Tokens that one call of a dot kernel multiplies a weight row with. */
 #define GSN_DOT_TOKENS 4u
 
+/* Inputs whose order a path may change: within groups of this many. */
+#define GSN_DOT_GROUP 64u
+
 enum gsn_dot_format { GSN_DOT_F32, GSN_DOT_F16, GSN_DOT_BF16, GSN_DOT_F8_E4M3, GSN_DOT_FORMATS };
 
 /* One row of a weight matrix. */
@@ -22,7 +25,10 @@ struct gsn_dot_row {
 	uint32_t block_k; /* multiple of 16; read only when there are scales */
 };
 
-/* out[t] = dot(row, x[t]) for t < tokens <= GSN_DOT_TOKENS; x[t] holds row->k values. */
+/*
+ * out[t] = dot(row, x[t]) for t < tokens <= GSN_DOT_TOKENS; x[t] holds row->k values, or where the
+ * path has an order for the format, gsn_dot_ordered_length(row->k) of them as it wants them.
+ */
 typedef void (*gsn_dot_fn)(
 	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
 
@@ -30,9 +36,25 @@ struct gsn_cpu_path {
 	const char *name; /* "portable", "avx2", ... */
 	bool (*supported)(void);
 	gsn_dot_fn dot[GSN_DOT_FORMATS];
+	/* Inputs of dot[GSN_DOT_F8_E4M3] are ordered: x[i] at gsn_dot_position(); NULL: as is. */
+	const uint8_t *f8_order;
 	/* h[i] = silu(gate[i]) * up[i] */
 	void (*silu_mul)(const float *gate, const float *up, uint32_t count, float *h);
 };
+
+/* Values of an ordered input: whole groups, zeros where x has none. */
+static inline uint64_t gsn_dot_ordered_length(uint32_t k)
+{
+	return ((uint64_t)k + GSN_DOT_GROUP - 1) / GSN_DOT_GROUP * GSN_DOT_GROUP;
+}
+
+static inline uint32_t gsn_dot_position(const uint8_t *order, uint32_t i)
+{
+	return i - i % GSN_DOT_GROUP + order[i % GSN_DOT_GROUP];
+}
+
+/* Fill gsn_dot_ordered_length(k) values of `ordered` from k values of x. */
+void gsn_dot_order(const uint8_t *order, const float *x, uint32_t k, float *ordered);
 
 /* Paths of this build that this machine can run, slowest first, NULL past the end; 0 is portable.
  */

@@ -70,20 +70,36 @@ GSN_INLINE void dot_plain(enum gsn_dot_format format, const struct gsn_dot_row *
 	finish(sums, tokens, out);
 }
 
-/* Sign kept, magnitude moved down: as the upper half of a float, value * 2^-120; NaN as 480. */
+/* Units of 8 inputs of four chunks: the chunks' first halves side by side, then the second. */
+#define EIGHT(unit)                                                                                \
+	8 * (unit), 8 * (unit) + 1, 8 * (unit) + 2, 8 * (unit) + 3, 8 * (unit) + 4,                \
+		8 * (unit) + 5, 8 * (unit) + 6, 8 * (unit) + 7
+const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {
+	EIGHT(0), EIGHT(2), EIGHT(1), EIGHT(3), EIGHT(4), EIGHT(6), EIGHT(5), EIGHT(7)};
+
+/*
+ * Sign kept, magnitude moved down, as the upper half of a float that is value * 2^-120; NaN codes
+ * come out as 480. See dot_avx2.c about subnormals.
+ */
 GSN_INLINE struct decoded shift_64(__m512i codes)
 {
-	const __m512i zero = _mm512_setzero_si512();
+	/* Where unpacking twice within 128 bits wants the codes, in units of four. */
+	const __m512i order =
+		_mm512_setr_epi32(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15);
 	const __m512i fields = _mm512_set1_epi16((short)0x87f0);
+	const __m512i zero = _mm512_setzero_si512();
 	const __m512 unit = _mm512_set1_ps(0x1p120f);
-	__m512i ordered = order_for_unpacking(codes);
-	__m512i first = _mm512_unpacklo_epi8(zero, ordered);
-	__m512i second = _mm512_unpackhi_epi8(zero, ordered);
+	__m512i ordered = _mm512_permutexvar_epi32(order, codes);
+	__m512i first = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, ordered), 4);
+	__m512i second = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, ordered), 4);
 	struct decoded w;
 
-	first = _mm512_and_si512(_mm512_srai_epi16(first, 4), fields);
-	second = _mm512_and_si512(_mm512_srai_epi16(second, 4), fields);
-	w = unpack_words(first, second);
+	first = _mm512_and_si512(first, fields);
+	second = _mm512_and_si512(second, fields);
+	w.half[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, first));
+	w.half[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, first));
+	w.half[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, second));
+	w.half[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, second));
 #pragma GCC unroll 4
 	for (int i = 0; i < 4; i++)
 		w.half[i] = _mm512_mul_ps(w.half[i], unit);
@@ -143,5 +159,6 @@ const struct gsn_cpu_path gsn_cpu_avx512 = {
 		[GSN_DOT_F16] = gsn_dot_avx512_f16,
 		[GSN_DOT_BF16] = gsn_dot_avx512_bf16,
 		[GSN_DOT_F8_E4M3] = dot_f8_e4m3},
+	.f8_order = gsn_f8_order_avx512,
 	.silu_mul = gsn_silu_mul_avx512,
 };

@@ -6,7 +6,9 @@
  * all lanes of four tokens are 16 of the 32 registers.
  *
  * E4M3 codes come 64 at a time, four chunks, and are decoded to four vectors: first and second
- * halves of chunks 0 and 1, then of 2 and 3. The paths differ in how they decode.
+ * halves of chunks 0 and 1, then of 2 and 3. Inputs are kept in that order (gsn_f8_order_avx512),
+ * since putting them in order for every row costs as much as the arithmetic. The paths differ in
+ * how they decode.
  */
 #include <immintrin.h>
 
@@ -73,50 +75,26 @@ struct decoded {
 	__m512 half[4];
 };
 
-/* Where unpacking twice within 128 bits wants the codes, in units of four. */
-GSN_INLINE __m512i order_for_unpacking(__m512i codes)
-{
-	return _mm512_permutexvar_epi32(
-		_mm512_setr_epi32(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15), codes);
-}
-
-/* Words are the upper halves of floats. */
-GSN_INLINE struct decoded unpack_words(__m512i first, __m512i second)
-{
-	const __m512i zero = _mm512_setzero_si512();
-
-	return (struct decoded){{
-		_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, first)),
-		_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, first)),
-		_mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, second)),
-		_mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, second)),
-	}};
-}
-
 /* Two chunks: products of the first halves, plus those of the second halves, times the scales. */
-GSN_INLINE __m512 add_chunks(__m512 sum, const __m512 *w, __m512 x0, __m512 x1, __m512 scale)
+GSN_INLINE __m512 add_chunks(__m512 sum, const __m512 *w, const float *x, __m512 scale)
 {
-	__m512 first = _mm512_shuffle_f32x4(x0, x1, 0x44);
-	__m512 second = _mm512_shuffle_f32x4(x0, x1, 0xee);
-	__m512 product = _mm512_mul_ps(w[0], first);
+	__m512 product = _mm512_mul_ps(w[0], _mm512_loadu_ps(x));
 
-	product = _mm512_fmadd_ps(w[1], second, product);
+	product = _mm512_fmadd_ps(w[1], _mm512_loadu_ps(x + WIDTH), product);
 	return _mm512_fmadd_ps(product, scale, sum);
 }
 
 /* 64 codes of a whole round under one scale. */
-GSN_INLINE void add_64(const struct decoded *w, const float *const *x, uint32_t k, float scale,
+GSN_INLINE void add_64(const struct decoded *w, const float *const *x, uint32_t k, __m512 scale,
 	struct sums *sums, uint32_t half, uint32_t tokens)
 {
 #pragma GCC unroll 4
 	for (uint32_t t = 0; t < tokens; t++) {
 #pragma GCC unroll 2
 		for (uint32_t j = 0; j < 2; j++) {
-			const float *input = x[t] + k + j * 32;
 			__m512 *sum = &sums[t].pair[2 * half + j];
 
-			*sum = add_chunks(*sum, w->half + 2 * j, _mm512_loadu_ps(input),
-				_mm512_loadu_ps(input + WIDTH), _mm512_set1_ps(scale));
+			*sum = add_chunks(*sum, w->half + 2 * j, x[t] + k + j * 32, scale);
 		}
 	}
 }
@@ -132,29 +110,6 @@ GSN_INLINE __m512 scales_at(const struct gsn_dot_row *row, uint32_t k)
 	return _mm512_insertf32x8(_mm512_set1_ps(scale[0]), _mm256_set1_ps(scale[1]), 1);
 }
 
-/* Up to 64 codes, zeros behind the row's end, each chunk with its own scale. */
-GSN_INLINE void add_ragged_64(const struct gsn_dot_row *row, const struct decoded *w,
-	const float *const *x, uint32_t k, struct sums *sums, uint32_t half, uint32_t tokens)
-{
-#pragma GCC unroll 2
-	for (uint32_t j = 0; j < 2; j++) {
-		uint32_t at = k + j * 32;
-		uint64_t mask = low_bits(row->k > at ? row->k - at : 0, 32);
-		__m512 scales = scales_at(row, at);
-
-#pragma GCC unroll 4
-		for (uint32_t t = 0; t < tokens; t++) {
-			const float *input = x[t] + at;
-			__m512 *sum = &sums[t].pair[2 * half + j];
-
-			*sum = add_chunks(*sum, w->half + 2 * j,
-				_mm512_maskz_loadu_ps((__mmask16)mask, input),
-				_mm512_maskz_loadu_ps((__mmask16)(mask >> WIDTH), input + WIDTH),
-				scales);
-		}
-	}
-}
-
 /* As many codes of 64 as the row still has, zeros behind them. */
 GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, uint32_t k)
 {
@@ -165,37 +120,69 @@ GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, uint32_t k)
 
 typedef struct decoded (*decode_fn)(__m512i codes);
 
+enum { F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8 };
+
+/*
+ * Rounds of [0, end), a multiple of F8_ROUND and not 0. Codes are decoded one step ahead of their
+ * use: the chain from load to sum is too long for the processor to overlap on its own.
+ */
+GSN_INLINE void add_rounds(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
+	uint32_t end, struct sums *sums, uint32_t tokens)
+{
+	const uint8_t *codes = row->weights;
+	struct decoded first = decode(_mm512_loadu_si512(codes));
+
+	for (uint32_t k = 0; k < end; k += F8_ROUND) {
+		__m512 scale = _mm512_set1_ps(row->scales ? row->scales[k / row->block_k] : 1.0f);
+		struct decoded second = decode(_mm512_loadu_si512(codes + k + 64));
+		uint32_t next = k + F8_ROUND < end ? k + F8_ROUND : 0;
+
+		add_64(&first, x, k, scale, sums, 0, tokens);
+		first = decode(_mm512_loadu_si512(codes + next));
+		add_64(&second, x, k + 64, scale, sums, 1, tokens);
+	}
+}
+
+/* Half a round, each chunk with its own scale; codes and inputs behind the row's end are zeros. */
+GSN_INLINE void add_ragged_64(decode_fn decode, const struct gsn_dot_row *row,
+	const float *const *x, uint32_t k, uint32_t half, struct sums *sums, uint32_t tokens)
+{
+	const uint32_t first = k + half * 64;
+	struct decoded w = decode(load_codes(row, first));
+
+#pragma GCC unroll 2
+	for (uint32_t j = 0; j < 2; j++) {
+		const uint32_t at = first + j * 32;
+		__m512 scales = scales_at(row, at);
+
+#pragma GCC unroll 4
+		for (uint32_t t = 0; t < tokens; t++) {
+			__m512 *sum = &sums[t].pair[2 * half + j];
+
+			*sum = add_chunks(*sum, w.half + 2 * j, x[t] + at, scales);
+		}
+	}
+}
+
 GSN_INLINE void dot_f8(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
 	float *out, uint32_t tokens)
 {
-	const uint32_t round = GSN_DOT_LANES * GSN_DOT_CHUNK_F8;
-	const uint8_t *codes = row->weights;
+	uint32_t whole = row->scales && row->block_k % F8_ROUND ? 0 : row->k - row->k % F8_ROUND;
 	struct sums sums[GSN_DOT_TOKENS];
-	uint32_t whole = row->scales && row->block_k % round ? 0 : row->k - row->k % round;
 
 	clear(sums, tokens);
-	for (uint32_t k = 0; k < whole; k += round) {
-		float scale = row->scales ? row->scales[k / row->block_k] : 1.0f;
-
+	if (whole > 0)
+		add_rounds(decode, row, x, whole, sums, tokens);
+	for (uint32_t k = whole; k < row->k; k += F8_ROUND) {
 #pragma GCC unroll 2
-		for (uint32_t half = 0; half < 2; half++) {
-			uint32_t at = k + half * round / 2;
-			struct decoded w = decode(_mm512_loadu_si512(codes + at));
-
-			add_64(&w, x, at, scale, sums, half, tokens);
-		}
-	}
-	for (uint32_t k = whole; k < row->k; k += round) {
-#pragma GCC unroll 2
-		for (uint32_t half = 0; half < 2; half++) {
-			uint32_t at = k + half * round / 2;
-			struct decoded w = decode(load_codes(row, at));
-
-			add_ragged_64(row, &w, x, at, sums, half, tokens);
-		}
+		for (uint32_t half = 0; half < 2; half++)
+			if (k + half * 64 < row->k)
+				add_ragged_64(decode, row, x, k, half, sums, tokens);
 	}
 	finish(sums, tokens, out);
 }
+
+extern const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP];
 
 /* A kernel for each number of tokens, so that it is a constant in them. */
 #define GSN_DOT_BY_TOKENS(kernel, how, row, x, tokens, out)                                        \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experts of one layer in two phases over the pool: rows of w13 with the activation, then rows
- * of w2 with the routing weight. A task is a range of rows of one expert, and runs over all of the
- * expert's tokens while those rows are in the cache: weights are read once a step.
+ * The experts of one layer in phases over the pool: inputs put in the order that the path wants,
+ * rows of w13 with the activation, rows of w2 with the routing weight. A task is a range of rows of
+ * one expert, and runs over all of the expert's tokens while those rows are in the cache: weights
+ * are read once a step.
  */
 #include "kernels/host_moe.h"
 
@@ -26,9 +27,13 @@ struct experts_job {
 	const struct gsn_moe_experts *args;
 	struct gsn_moe_groups groups;
 	struct gsn_host_matrix w13, w2;
-	const float *x, *weights;
+	const uint8_t *order; /* of inputs; NULL: as they are */
+	const float *x;	      /* [tokens, x_stride] */
+	float *ordered_x;     /* where x is put in order */
+	float *h;	      /* [pairs, h_stride], by pair number */
+	size_t x_stride, h_stride;
+	const float *weights;
 	const int32_t *ids;
-	float *h; /* [pairs, intermediate], by pair number */
 	float *y;
 	uint32_t task_rows; /* of the phase that runs */
 	uint32_t tasks_per_expert;
@@ -49,13 +54,18 @@ struct row_range {
 	uint32_t count;
 };
 
+/* The same for every path, since the path may be chosen later. */
 uint64_t gsn_host_moe_scratch_bytes(const struct gsn_moe_experts *args)
 {
 	uint64_t pairs = (uint64_t)args->tokens * args->top_k;
 	uint64_t groups = gsn_moe_groups_bytes(args->mask_length, args->local_experts, pairs);
-	uint64_t bytes;
+	uint64_t x_bytes, h_bytes, bytes;
 
-	if (gsn_mul_overflow(pairs, (uint64_t)args->intermediate * sizeof(float), &bytes) ||
+	if (gsn_mul_overflow(
+		    args->tokens, gsn_dot_ordered_length(args->hidden) * sizeof(float), &x_bytes) ||
+		gsn_mul_overflow(pairs, gsn_dot_ordered_length(args->intermediate) * sizeof(float),
+			&h_bytes) ||
+		gsn_add_overflow(x_bytes, h_bytes, &bytes) ||
 		gsn_add_overflow(bytes, groups, &bytes))
 		return UINT64_MAX;
 	return bytes;
@@ -92,14 +102,42 @@ static struct pair_tile tile_at(const struct experts_job *job, uint32_t expert, 
 	};
 }
 
-/* ---- phase 1: h = silu(gate) * up ---- */
+/* ---- phase 1, where inputs have an order ---- */
+
+/* The token's x in order; zeros behind the h of its pairs, which phase 2 fills up to there. */
+static void order_task(void *argument, uint64_t token)
+{
+	const struct experts_job *job = argument;
+	const struct gsn_moe_experts *args = job->args;
+	const float *x = gsn_host_pointer(args->x);
+	size_t whole = args->intermediate - args->intermediate % GSN_DOT_GROUP;
+
+	gsn_dot_order(job->order, x + token * args->hidden, args->hidden,
+		job->ordered_x + token * job->x_stride);
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		memset(job->h + (token * args->top_k + slot) * job->h_stride + whole, 0,
+			(job->h_stride - whole) * sizeof(float));
+}
+
+/* ---- phase 2: h = silu(gate) * up ---- */
+
+static void store_h(
+	const struct experts_job *job, uint32_t pair, struct row_range rows, const float *values)
+{
+	float *h = job->h + pair * job->h_stride;
+
+	for (uint32_t r = 0; r < rows.count; r++) {
+		uint32_t at = rows.first + r;
+
+		h[job->order ? gsn_dot_position(job->order, at) : at] = values[r];
+	}
+}
 
 static void gate_up_block(
 	const struct experts_job *job, struct row_range rows, const struct pair_tile *tile)
 {
 	float gate[GSN_DOT_TOKENS][ROW_BLOCK], up[GSN_DOT_TOKENS][ROW_BLOCK];
-	uint32_t intermediate = job->args->intermediate;
-	float out[GSN_DOT_TOKENS];
+	float out[GSN_DOT_TOKENS], h[ROW_BLOCK];
 
 	for (uint32_t r = 0; r < rows.count; r++) {
 		gsn_host_matrix_dot(
@@ -113,9 +151,10 @@ static void gate_up_block(
 		for (uint32_t t = 0; t < tile->count; t++)
 			up[t][r] = out[t];
 	}
-	for (uint32_t t = 0; t < tile->count; t++)
-		job->path->silu_mul(gate[t], up[t], rows.count,
-			job->h + (size_t)tile->pairs[t] * intermediate + rows.first);
+	for (uint32_t t = 0; t < tile->count; t++) {
+		job->path->silu_mul(gate[t], up[t], rows.count, h);
+		store_h(job, tile->pairs[t], rows, h);
+	}
 }
 
 static void gate_up_rows(const struct experts_job *job, struct row_range rows)
@@ -127,8 +166,7 @@ static void gate_up_rows(const struct experts_job *job, struct row_range rows)
 		struct pair_tile tile = tile_at(job, rows.expert, at);
 
 		for (uint32_t t = 0; t < tile.count; t++)
-			tile.inputs[t] =
-				job->x + (size_t)(tile.pairs[t] / args->top_k) * args->hidden;
+			tile.inputs[t] = job->x + tile.pairs[t] / args->top_k * job->x_stride;
 		gate_up_block(job, rows, &tile);
 	}
 }
@@ -146,7 +184,7 @@ static void gate_up_task(void *argument, uint64_t task)
 	}
 }
 
-/* ---- phase 2: y = weight * (w2 row . h) ---- */
+/* ---- phase 3: y = weight * (w2 row . h) ---- */
 
 /* @return faults */
 static unsigned down_row(
@@ -177,7 +215,7 @@ static unsigned down_rows(const struct experts_job *job, struct row_range rows)
 		struct pair_tile tile = tile_at(job, rows.expert, at);
 
 		for (uint32_t t = 0; t < tile.count; t++)
-			tile.inputs[t] = job->h + (size_t)tile.pairs[t] * job->args->intermediate;
+			tile.inputs[t] = job->h + tile.pairs[t] * job->h_stride;
 		for (uint32_t r = 0; r < rows.count; r++)
 			faults |= down_row(job, rows.expert, rows.first + r, &tile);
 	}
@@ -220,27 +258,42 @@ static void down_task(void *argument, uint64_t task)
 
 /* ---- */
 
+/* Scratch: ordered x, h, groups. */
+static void lay_out_scratch(struct experts_job *job)
+{
+	const struct gsn_moe_experts *args = job->args;
+	size_t pairs = (size_t)args->tokens * args->top_k;
+
+	job->order = args->weight_dtype == GPUSNAP_F8_E4M3 ? job->path->f8_order : NULL;
+	job->ordered_x = gsn_host_pointer(args->scratch);
+	job->x = gsn_host_pointer(args->x);
+	job->x_stride = args->hidden;
+	job->h_stride = gsn_dot_ordered_length(args->intermediate);
+	job->h = job->ordered_x + args->tokens * gsn_dot_ordered_length(args->hidden);
+	if (job->order) {
+		job->x = job->ordered_x;
+		job->x_stride = gsn_dot_ordered_length(args->hidden);
+	}
+	gsn_moe_groups_build(&job->groups, job->h + pairs * job->h_stride,
+		gsn_host_pointer(args->mask), args->mask_length, args->local_experts, job->ids,
+		(uint32_t)pairs);
+}
+
 static void set_up_job(struct experts_job *job, const struct gsn_host_moe *host,
 	const struct gsn_moe_experts *args)
 {
-	size_t pairs = (size_t)args->tokens * args->top_k;
-
 	job->path = host->path;
 	job->args = args;
-	job->x = gsn_host_pointer(args->x);
 	job->weights = gsn_host_pointer(args->weights);
 	job->ids = gsn_host_pointer(args->ids);
 	job->y = gsn_host_pointer(args->y);
-	job->h = gsn_host_pointer(args->scratch);
 	job->w13 = gsn_host_matrix_of(
 		host->path, args->weight_dtype, args->w13, 2, args->intermediate, args->hidden);
 	job->w2 = gsn_host_matrix_of(
 		host->path, args->weight_dtype, args->w2, 1, args->hidden, args->intermediate);
 	gsn_host_matrix_scale(&job->w13, args->w13_scale, args->block_n, args->block_k);
 	gsn_host_matrix_scale(&job->w2, args->w2_scale, args->block_n, args->block_k);
-	gsn_moe_groups_build(&job->groups, job->h + pairs * args->intermediate,
-		gsn_host_pointer(args->mask), args->mask_length, args->local_experts, job->ids,
-		(uint32_t)pairs);
+	lay_out_scratch(job);
 	atomic_init(&job->faults, job->groups.faults);
 }
 
@@ -258,6 +311,8 @@ gpusnap_status gsn_host_moe_experts(
 	fegetenv(&caller);
 	fesetenv(FE_DFL_ENV);
 	set_up_job(&job, host, args);
+	if (job.order)
+		gsn_pool_run(host->pool, order_task, &job, args->tokens);
 	tasks = plan_tasks(&job, args->intermediate, 2 * job.w13.row_bytes);
 	gsn_pool_run(host->pool, gate_up_task, &job, tasks);
 	tasks = plan_tasks(&job, args->hidden, job.w2.row_bytes);

@@ -11,7 +11,7 @@
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
 
-enum { MAX_K = 700, MAX_BLOCKS = MAX_K / 16 + 1 };
+enum { MAX_K = 700, MAX_ORDERED = 704, MAX_BLOCKS = MAX_K / 16 + 1 };
 
 static const char *const format_names[GSN_DOT_FORMATS] = {"F32", "F16", "BF16", "F8_E4M3"};
 static const uint32_t format_bytes[GSN_DOT_FORMATS] = {4, 2, 2, 1};
@@ -51,18 +51,38 @@ static void fill(struct operands *op, enum gsn_dot_format format, uint64_t *rand
 		op->scales[i] = 0.01f + fabsf(random_unit(random));
 }
 
+/* Inputs as the path wants them, each ending where `end` says, if it does. */
+static void order_inputs(const struct gsn_cpu_path *path, uint32_t k, const float *const *x,
+	float *end, const float **ordered)
+{
+	static float memory[GSN_DOT_TOKENS][MAX_ORDERED];
+
+	for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++) {
+		float *out = end ? end - gsn_dot_ordered_length(k) : memory[t];
+
+		gsn_dot_order(path->f8_order, x[t], k, out);
+		ordered[t] = out;
+	}
+}
+
+/* `end`: end of the memory that ordered inputs are put in, or NULL. */
 static void check_paths(const struct gsn_dot_row *row, enum gsn_dot_format format,
-	const float *const *x, const char *what)
+	const float *const *x, float *end, const char *what)
 {
 	const struct gsn_cpu_path *path;
 	float expected[GSN_DOT_TOKENS];
 
 	gsn_cpu_path_at(0)->dot[format](row, x, GSN_DOT_TOKENS, expected);
 	for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
+		bool ordered = format == GSN_DOT_F8_E4M3 && path->f8_order;
+		const float *inputs[GSN_DOT_TOKENS];
+
+		if (ordered)
+			order_inputs(path, row->k, x, end, inputs);
 		for (uint32_t tokens = 1; tokens <= GSN_DOT_TOKENS; tokens++) {
 			float got[GSN_DOT_TOKENS];
 
-			path->dot[format](row, x, tokens, got);
+			path->dot[format](row, ordered ? inputs : x, tokens, got);
 			for (uint32_t t = 0; t < tokens; t++)
 				ck_assert_msg(gsn_float_bits(got[t]) == gsn_float_bits(expected[t]),
 					"%s, %s, %s, k %u, block %u, token %u of %u: %a, not %a",
@@ -91,7 +111,7 @@ START_TEST(paths_give_the_same_bits_for_every_length)
 		for (uint32_t k = 1; k <= MAX_K; k += k < 280 ? 1 : 17) {
 			struct gsn_dot_row row = {.weights = op.weights, .k = k};
 
-			check_paths(&row, (enum gsn_dot_format)format, x, "finite");
+			check_paths(&row, (enum gsn_dot_format)format, x, NULL, "finite");
 		}
 	}
 }
@@ -110,7 +130,7 @@ START_TEST(paths_give_the_same_bits_for_every_scale_block)
 		for (uint32_t k = 1; k <= MAX_K; k += 13) {
 			struct gsn_dot_row row = {op.weights, op.scales, k, blocks[b]};
 
-			check_paths(&row, GSN_DOT_F8_E4M3, x, "scaled");
+			check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "scaled");
 		}
 	}
 }
@@ -140,7 +160,7 @@ START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
 			memcpy(&op.scales[at / 16], &bits, round % 5 == 0 ? 4 : 0);
 		}
 		row.scales = format == GSN_DOT_F8_E4M3 && round % 2 ? op.scales : NULL;
-		check_paths(&row, format, x, "any bits");
+		check_paths(&row, format, x, NULL, "any bits");
 	}
 }
 END_TEST
@@ -163,7 +183,7 @@ START_TEST(a_bad_scale_spoils_its_own_block_only)
 
 			op.scales[last] = INFINITY;
 			op.scales[last + 1] = NAN;
-			check_paths(&row, GSN_DOT_F8_E4M3, x, "infinite scale");
+			check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "infinite scale");
 			gsn_cpu_path_at(0)->dot[GSN_DOT_F8_E4M3](&row, x, 1, out);
 			ck_assert(!gsn_is_finite(out[0]));
 			op.scales[last] = saved;
@@ -194,6 +214,7 @@ START_TEST(no_path_reads_behind_the_row)
 	uint8_t *row_end = guarded_end(&bytes);
 	float *x_end = guarded_end(&bytes);
 	float *scale_end = guarded_end(&bytes);
+	float *ordered_end = guarded_end(&bytes);
 
 	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
 		for (uint32_t k = 1; k <= 300; k++) {
@@ -205,12 +226,14 @@ START_TEST(no_path_reads_behind_the_row)
 
 			for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
 				x[t] = x_end - k;
-			check_paths(&row, (enum gsn_dot_format)format, x, "at the end of memory");
+			check_paths(&row, (enum gsn_dot_format)format, x, ordered_end,
+				"at the end of memory");
 		}
 	}
 	ck_assert_int_eq(munmap(row_end - bytes, bytes * 3 / 2), 0);
 	ck_assert_int_eq(munmap((uint8_t *)x_end - bytes, bytes * 3 / 2), 0);
 	ck_assert_int_eq(munmap((uint8_t *)scale_end - bytes, bytes * 3 / 2), 0);
+	ck_assert_int_eq(munmap((uint8_t *)ordered_end - bytes, bytes * 3 / 2), 0);
 }
 END_TEST
 
