@@ -640,5 +640,5 @@ int main(void)
 		hold_nests_and_keeps_other_threads_out,
 	};
 
-	return RUN_SUITE("registry", tests);
+	return RUN_SUITE("registry_tables", tests);
 }
