@@ -93,17 +93,6 @@ char *gpusnap_digest_format(gpusnap_digest digest, char text[GPUSNAP_DIGEST_TEXT
 	return text;
 }
 
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 gpusnap_status gpusnap_digest_parse(
 	const char *text, gpusnap_digest *ret_digest, gpusnap_error *err)
 {
@@ -116,7 +105,7 @@ gpusnap_status gpusnap_digest_parse(
 			"digest '%s' has %zu characters, 32 hexadecimal digits are needed",
 			gsn_quote(text, length, quoted), length);
 	for (size_t i = 0; i < length; i++) {
-		int value = hex_value(text[i]);
+		int value = gsn_hex_value(text[i]);
 
 		if (value < 0)
 			return gsn_fail(err, GPUSNAP_E_FORMAT,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "formats/base/fail.h"
+#include "formats/base/text.h"
 
 static const struct kind_row {
 	const char *name;
@@ -44,6 +45,8 @@ const char *gpusnap_mask_kind_name(gpusnap_mask_kind kind)
 gpusnap_status gpusnap_mask_kind_parse(
 	const char *name, gpusnap_mask_kind *ret_kind, gpusnap_error *err)
 {
+	char quoted[GSN_QUOTE_BYTES];
+
 	for (int i = 0; i < KIND_COUNT; i++) {
 		if (strcmp(kind_rows[i].name, name) == 0) {
 			*ret_kind = kind_rows[i].kind;
@@ -51,7 +54,8 @@ gpusnap_status gpusnap_mask_kind_parse(
 		}
 	}
 	return gsn_fail(err, GPUSNAP_E_FORMAT,
-		"mask kind '%.64s' is unknown; known are standard, mori, deepep, vllm_aiter", name);
+		"mask kind '%s' is unknown; known are standard, mori, deepep, vllm_aiter",
+		gsn_quote(name, strlen(name), quoted));
 }
 
 void gpusnap_expert_block(

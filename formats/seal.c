@@ -11,6 +11,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "formats/base/text.h"
 
 enum {
 	AT_MAGIC = 0,
@@ -268,26 +269,15 @@ char *gpusnap_uuid_format(const uint8_t uuid[GPUSNAP_UUID_BYTES], char text[37])
 	return text;
 }
 
-/* Value of a hexadecimal digit, -1 for another character. */
-static int digit_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 gpusnap_status gpusnap_uuid_parse(
 	const char *text, uint8_t ret_uuid[GPUSNAP_UUID_BYTES], gpusnap_error *err)
 {
 	uint8_t uuid[GPUSNAP_UUID_BYTES] = {0};
+	char quoted[GSN_QUOTE_BYTES];
 	int digit = 0, at;
 
 	for (at = 0; at < 36; at++) {
-		int value = digit_value(text[at]);
+		int value = gsn_hex_value(text[at]);
 
 		if (is_hyphen(at) ? text[at] != '-' : value < 0)
 			break;
@@ -298,8 +288,8 @@ gpusnap_status gpusnap_uuid_parse(
 	}
 	if (at < 36 || text[36] != '\0')
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"'%.40s' is no UUID: character %d; expected 8-4-4-4-12 hexadecimal digits",
-			text, at + 1);
+			"'%s' is no UUID: character %d; expected 8-4-4-4-12 hexadecimal digits",
+			gsn_quote(text, strlen(text), quoted), at + 1);
 	memcpy(ret_uuid, uuid, sizeof uuid);
 	return GPUSNAP_OK;
 }

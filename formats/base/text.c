@@ -61,3 +61,14 @@ const char *gsn_quote(const char *bytes, size_t length, char text[GSN_QUOTE_BYTE
 	text[used] = '\0';
 	return text;
 }
+
+int gsn_hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}

@@ -12,4 +12,7 @@
  */
 const char *gsn_quote(const char *bytes, size_t length, char text[GSN_QUOTE_BYTES]);
 
+/* Value of a hexadecimal digit of either case, -1 for another character. */
+int gsn_hex_value(char c);
+
 #endif
