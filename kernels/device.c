@@ -69,8 +69,8 @@ static gpusnap_status parse_name(
 }
 
 /* The kind's table, once it is known to have a device of that index. */
-static gpusnap_status find_device(const char *name, const char *kind, uint32_t index,
-	const struct gsn_device_ops **ret_ops, gpusnap_error *err)
+static gpusnap_status find_device(
+	const char *kind, uint32_t index, const struct gsn_device_ops **ret_ops, gpusnap_error *err)
 {
 	const struct gsn_device_ops *ops;
 	uint32_t count;
@@ -82,9 +82,8 @@ static gpusnap_status find_device(const char *name, const char *kind, uint32_t i
 	if (status)
 		return status;
 	if (index >= count)
-		return gsn_fail(err, GPUSNAP_E_NODEV,
-			"device '%s': this machine has %u '%s' device%s", name, count, kind,
-			count == 1 ? "" : "s");
+		return gsn_fail(err, GPUSNAP_E_NODEV, "this machine has %u '%s' device%s", count,
+			kind, count == 1 ? "" : "s");
 	*ret_ops = ops;
 	return GPUSNAP_OK;
 }
@@ -103,9 +102,11 @@ gpusnap_status gpusnap_device_open(const char *name, gpusnap_device **out, gpusn
 	status = parse_name(name, &kind, &index, err);
 	if (status)
 		return status;
-	status = find_device(name, kind, index, &ops, err);
-	if (status)
+	status = find_device(kind, index, &ops, err);
+	if (status) {
+		gsn_error_prefix(err, "device '%s'", name);
 		return status;
+	}
 	device = gsn_alloc(1, sizeof *device);
 	if (!device)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "device '%s': no memory", name);
