@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpusnap inject: damage live state on purpose, where `serve --allow-inject` permits it. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/command.h"
+#include "tools/live.h"
+#include "tools/output.h"
+
+enum { KEY_OFFSET = 0x200, KEY_LENGTH };
+
+struct inject_arguments {
+	struct live_options live;
+	const char *kind;
+	const char *buffer;
+	int64_t offset; /* -1: chosen by the kind */
+	int64_t length;
+};
+
+static error_t parse_inject(int key, char *arg, struct argp_state *state)
+{
+	struct inject_arguments *a = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &a->live.target;
+		state->child_inputs[1] = &a->live.common;
+		return 0;
+	case KEY_OFFSET:
+		a->offset = (int64_t)parse_size(state, "--offset", arg);
+		return 0;
+	case KEY_LENGTH:
+		a->length = (int64_t)parse_size(state, "--length", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (a->buffer)
+			argp_error(state, "KIND and BUFFER, not more: '%s'", arg);
+		*(a->kind ? &a->buffer : &a->kind) = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!a->buffer)
+			argp_error(state, "KIND and BUFFER are needed");
+		if (strcmp(a->kind, "zero") != 0 && strcmp(a->kind, "flip") != 0 &&
+			strcmp(a->kind, "shift") != 0)
+			argp_error(state, "'%s' is none of zero, flip, shift", a->kind);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int print_injected(const gpusnap_json *result, bool verbose)
+{
+	(void)verbose;
+	(void)printf("injected: %s, %llu bytes of %s changed from offset %llu\n",
+		field_text(result, "kind"), (unsigned long long)field_u64(result, "bytes_changed"),
+		field_text(result, "buffer"), (unsigned long long)field_u64(result, "offset"));
+	return 0;
+}
+
+int cmd_inject(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"offset", KEY_OFFSET, "BYTES", 0,
+			"Where in the buffer [zero, shift: 0; flip: the middle]", 1},
+		{"length", KEY_LENGTH, "BYTES", 0, "How much [the rest; flip: one bit]", 1},
+		{0},
+	};
+	static const struct argp_child children[] = {
+		{&target_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {options, parse_inject, "zero|flip|shift BUFFER",
+		"Damage a buffer of a process that was started with serve --allow-inject: zero its "
+		"bytes, flip one bit, or shift its elements by one. Then watch verify and validate "
+		"find it.",
+		children, NULL, NULL};
+	struct inject_arguments a = {.offset = -1, .length = -1};
+	gpusnap_json *args;
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+		return 2;
+	args = gpusnap_json_pack("{s:s,s:s,s:I,s:I}", "kind", a.kind, "buffer", a.buffer, "offset",
+		(long long)a.offset, "length", (long long)a.length);
+	return live_run(argv[0], &a.live, "inject", args, print_injected, NULL);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpusnap save, restore: a live process and a snapshot file. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tools/command.h"
+#include "tools/live.h"
+#include "tools/output.h"
+
+enum { KEY_REPLACE = 0x200 };
+
+struct save_arguments {
+	struct live_options live;
+	gpusnap_io_options io;
+	bool replace;
+	const char *file;
+};
+
+static error_t parse_file_argument(int key, char *arg, struct argp_state *state)
+{
+	struct save_arguments *a = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &a->live.target;
+		state->child_inputs[1] = &a->io;
+		state->child_inputs[2] = &a->live.common;
+		return 0;
+	case KEY_REPLACE:
+		a->replace = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (a->file)
+			argp_error(state, "one FILE, not more: '%s'", arg);
+		a->file = arg;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "FILE is missing");
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int print_transfer(const gpusnap_json *result, bool verbose, const char *done)
+{
+	char size[SIZE_TEXT];
+	char rate[SIZE_TEXT];
+
+	(void)printf("%s %s in %.3f s, %s\nroot %s\n", done,
+		format_size(field_u64(result, "bytes"), size), field_seconds(result),
+		format_rate(field_u64(result, "bytes"), field_seconds(result), rate),
+		field_text(result, "root"));
+	if (verbose)
+		(void)fprintf(stderr, "engine %s, %s, %llu requests of %s in flight: %s\n",
+			field_text(result, "engine"),
+			field_true(result, "direct") ? "O_DIRECT" : "page cache",
+			(unsigned long long)field_u64(result, "depth"),
+			format_size(field_u64(result, "block_bytes"), size),
+			field_text(result, "reason"));
+	return 0;
+}
+
+static int print_saved(const gpusnap_json *result, bool verbose)
+{
+	return print_transfer(result, verbose, "saved");
+}
+
+static int print_restored(const gpusnap_json *result, bool verbose)
+{
+	return print_transfer(result, verbose, "restored and verified");
+}
+
+static int transfer(const char *program, const struct save_arguments *a, const char *command,
+	live_printer print)
+{
+	gpusnap_error err = {0};
+	gpusnap_json *args;
+	char *path = NULL;
+
+	if (absolute_path(a->file, &path, &err))
+		return output_error(program, a->live.common.json, &err);
+	args = gpusnap_json_pack("{s:s}", "path", path);
+	free(path);
+	if (args && io_request(args, &a->io) == GPUSNAP_OK && a->replace &&
+		gpusnap_json_set(args, "replace", gpusnap_json_pack("b", 1))) {
+		gpusnap_json_free(args);
+		args = NULL;
+	}
+	return live_run(program, &a->live, command, args, print, NULL);
+}
+
+int cmd_save(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"replace", KEY_REPLACE, NULL, 0, "Replace FILE when it exists", 1},
+		{0},
+	};
+	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},
+		{&io_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {options, parse_file_argument, "FILE",
+		"Write every kept byte of a process's regions, hashed, to a snapshot. FILE appears "
+		"only when it is whole and on disk.",
+		children, NULL, NULL};
+	struct save_arguments a = {.io = GPUSNAP_IO_OPTIONS_INIT};
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+		return 2;
+	return transfer(argv[0], &a, "save", print_saved);
+}
+
+int cmd_restore(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},
+		{&io_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+	static const struct argp argp = {NULL, parse_file_argument, "FILE",
+		"Put a snapshot's bytes back at the same addresses and verify them on the device.",
+		children, NULL, NULL};
+	struct save_arguments a = {.io = GPUSNAP_IO_OPTIONS_INIT};
+
+	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
+		return 2;
+	return transfer(argv[0], &a, "restore", print_restored);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tools/server.h"
+
+#include "formats/base/fail.h"
+
+static const char masks_record[] = "unregistered_masks";
+static const char model_record[] = "model";
+
+/* Where masks without a name lie, so that a fresh process can find them in the snapshot. */
+static gpusnap_status record_masks(
+	gpusnap_registry *registry, const gpusnap_loaded *loaded, gpusnap_error *err)
+{
+	gpusnap_json *list = gpusnap_json_pack("[]");
+	gpusnap_status s = GPUSNAP_OK;
+
+	for (uint32_t i = 0; !s && i < loaded->mask_count; i++)
+		s = gpusnap_json_append(list, gpusnap_json_pack("{s:I,s:I,s:I}", "layer",
+						      (long long)loaded->masks[i].layer, "region",
+						      (long long)loaded->masks[i].region, "offset",
+						      (long long)loaded->masks[i].offset));
+	s = s ? gsn_fail(err, s, "out of memory")
+	      : gpusnap_record_set(registry, masks_record, list, err);
+	gpusnap_json_free(list);
+	return s;
+}
+
+static gpusnap_status bind_mask(gpusnap_dispatch *dispatch, gpusnap_json *row, gpusnap_error *err)
+{
+	long long layer;
+	long long region;
+	long long offset;
+	gpusnap_status s = gpusnap_json_unpack(row, "record of an unregistered mask", err,
+		"{s:I,s:I,s:I}", "layer", &layer, "region", &region, "offset", &offset);
+
+	if (s)
+		return s;
+	return gpusnap_dispatch_bind_mask(
+		dispatch, (uint32_t)layer, (uint32_t)region, (uint64_t)offset, err);
+}
+
+static gpusnap_status bind_masks(struct server *server, gpusnap_error *err)
+{
+	gpusnap_json *list = gpusnap_record_get(server->registry, masks_record);
+	gpusnap_status s = GPUSNAP_OK;
+
+	for (size_t i = 0; !s && i < gpusnap_json_size(list); i++)
+		s = bind_mask(server->dispatch, gpusnap_json_at(list, i), err);
+	gpusnap_json_free(list);
+	return s;
+}
+
+static gpusnap_status bind_model(struct server *server, gpusnap_error *err)
+{
+	gpusnap_json *json = gpusnap_record_get(server->registry, model_record);
+	gpusnap_moe_model *model = NULL;
+	gpusnap_status s;
+
+	if (!json)
+		return GPUSNAP_OK;
+	s = gpusnap_moe_model_decode(json, &model, err);
+	gpusnap_json_free(json);
+	if (!s)
+		s = gpusnap_dispatch_create(server->registry, model, &server->dispatch, err);
+	gpusnap_moe_model_free(model);
+	return s ? s : bind_masks(server, err);
+}
+
+gpusnap_status server_load(struct server *server, const char *device, const char *directory,
+	const gpusnap_load_options *options, gpusnap_error *err)
+{
+	gpusnap_registry_options registry_options = GPUSNAP_REGISTRY_OPTIONS_INIT;
+	gpusnap_loaded loaded = {0};
+	gpusnap_status s = gpusnap_device_open(device, &server->device, err);
+
+	if (s)
+		return s;
+	registry_options.tp_rank = options->tp_rank;
+	registry_options.tp_size = options->tp_size;
+	registry_options.ep_rank = options->ep_rank;
+	registry_options.ep_size = options->ep_size;
+	s = gpusnap_registry_create(server->device, &registry_options, &server->registry, err);
+	if (!s)
+		s = gpusnap_load(server->registry, directory, options, &loaded, err);
+	if (!s && loaded.mask_count)
+		s = record_masks(server->registry, &loaded, err);
+	if (!s)
+		s = bind_model(server, err);
+	server->load = loaded.report;
+	gpusnap_loaded_release(&loaded);
+	return s;
+}
+
+gpusnap_status server_from_snapshot(struct server *server, const char *device, const char *path,
+	const gpusnap_io_options *io, gpusnap_error *err)
+{
+	gpusnap_registry_options registry_options = GPUSNAP_REGISTRY_OPTIONS_INIT;
+	gpusnap_restore_report report;
+	gpusnap_status s = gpusnap_device_open(device, &server->device, err);
+
+	if (!s)
+		s = gpusnap_registry_from_snapshot(server->device, path, &registry_options, io,
+			&server->registry, &report, err);
+	return s ? s : bind_model(server, err);
+}
+
+gpusnap_status server_listen(
+	struct server *server, const char *socket, bool allow_inject, gpusnap_error *err)
+{
+	gpusnap_status s = gpusnap_agent_start(server->registry, socket, &server->agent, err);
+
+	if (!s && server->dispatch)
+		s = gpusnap_dispatch_serve(server->dispatch, server->agent, err);
+	if (!s && server->dispatch)
+		s = gpusnap_agent_add(server->agent, "reference", reference_command, server, err);
+	if (!s && allow_inject)
+		s = gpusnap_agent_add(server->agent, "inject", inject_command, server, err);
+	return s;
+}
+
+void server_close(struct server *server)
+{
+	gpusnap_agent_stop(server->agent);
+	gpusnap_dispatch_free(server->dispatch);
+	gpusnap_registry_free(server->registry);
+	gpusnap_device_close(server->device);
+	*server = (struct server)SERVER_INIT;
+}
