@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Bad input gets one clear error and its status; live state and files stay as they were.
+# shellcheck source=tests/cli/lib.sh
+. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+
+one_line()
+{
+	[ "$(wc -l <<<"$err")" -eq 1 ] || fail "more than one line: $err"
+	contains "$err" "$1"
+}
+
+damaged=$scratch/damaged
+fresh()
+{
+	rm -rf "$damaged"
+	cp -r "$checkpoints/mixtral" "$damaged"
+}
+
+expect 3 serve "$scratch/nowhere"
+one_line "$scratch/nowhere"
+mkdir "$scratch/empty"
+expect 3 serve "$scratch/empty"
+one_line "config.json"
+fresh
+truncate -s -1 "$damaged/model-00002-of-00003.safetensors"
+expect 4 serve "$damaged"
+one_line "model-00002-of-00003.safetensors"
+fresh
+sed -i '/block_sparse_moe.experts.3.w2.weight/d' "$damaged/model.safetensors.index.json"
+expect 4 serve "$damaged"
+one_line "experts.3.w2.weight"
+fresh
+rm "$damaged/model-00003-of-00003.safetensors"
+expect 3 serve "$damaged"
+one_line "model-00003-of-00003.safetensors"
+expect 2 serve "$checkpoints/mixtral" --tp-size 3
+one_line "3"
+expect 2 serve "$checkpoints/mixtral" --tp-size 2 --tp-rank 2
+contains "$err" "--tp-rank 2"
+expect 5 serve "$checkpoints/mixtral" --device cuda:99
+one_line "cuda:99"
+expect 2 serve
+expect 2 frobnicate
+contains "$err" "frobnicate"
+
+# A socket that is not ours, and one where nobody is.
+python3 -c 'import socket, sys, time
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[1])
+s.listen()
+for _ in range(2):
+    c, _ = s.accept()
+    c.recv(4096)
+    c.sendall(b"220 mail.example ESMTP\r\n")
+    c.close()' "$scratch/stranger" &
+stranger=$!
+until [ -S "$scratch/stranger" ]; do sleep 0.02; done
+expect 4 show --socket "$scratch/stranger"
+one_line "stranger"
+expect 3 show --socket "$scratch/nobody"
+one_line "nobody"
+kill $stranger 2>/dev/null || true
+
+start_server "$checkpoints/mixtral"
+expect 0 validate --record --json
+digest=$(query 'r["digest"]')
+expect 0 save "$scratch/one.gsnap"
+sum=$(cksum <"$scratch/one.gsnap")
+expect 3 save "$scratch/one.gsnap"
+one_line "--replace"
+expect 3 save "$scratch/nowhere/x.gsnap"
+one_line "nowhere"
+
+# Snapshots of another model and of another rank.
+expect 0 load "$checkpoints/qwen3_moe" "$scratch/other.gsnap"
+expect 1 restore "$scratch/other.gsnap"
+one_line "model.layers"
+expect 0 load "$checkpoints/mixtral" "$scratch/rank.gsnap" --ep-size 2 --ep-rank 1
+expect 1 restore "$scratch/rank.gsnap"
+one_line "expert-parallel rank 0 of 1 here, 1 of 2 in the snapshot"
+# A damaged one: a flipped bit in the seal, the header, and the end cut off.
+for offset in -100 40; do
+	cp "$scratch/one.gsnap" "$scratch/bad.gsnap"
+	python3 -c 'import sys
+f = open(sys.argv[1], "r+b")
+f.seek(int(sys.argv[2]), 2 if int(sys.argv[2]) < 0 else 0)
+b = f.read(1)
+f.seek(-1, 1)
+f.write(bytes([b[0] ^ 1]))' "$scratch/bad.gsnap" "$offset"
+	expect 1 restore "$scratch/bad.gsnap"
+	one_line "bad.gsnap"
+done
+truncate -s -4096 "$scratch/bad.gsnap"
+expect 4 restore "$scratch/bad.gsnap"
+one_line "bad.gsnap"
+expect 4 restore "$checkpoints/mixtral/config.json"
+expect 3 restore "$scratch/missing.gsnap"
+expect 2 validate --reference "$scratch/one.gsnap" --record
+expect 7 resume
+expect 7 offload no_such_tag
+one_line "no_such_tag"
+
+# Nothing of all this touched state or file.
+[ "$(cksum <"$scratch/one.gsnap")" = "$sum" ] || fail "one.gsnap changed"
+expect 0 verify
+expect 0 validate --json
+check "r['digest'] == '$digest'"
+
+# Several agents: the choice is asked for, with the list.
+first=$server_pid
+start_server "$checkpoints/mixtral"
+expect 2 show
+contains "$err" "$first"
+contains "$err" "$server_pid"
+expect 0 show -p "$first"
+stop_server
+server_pid=$first
+stop_server
+
+# A damaged data byte is found while restoring into a fresh process, and named.
+cp "$scratch/one.gsnap" "$scratch/bad.gsnap"
+printf '\377' | dd of="$scratch/bad.gsnap" bs=1 seek=100000 conv=notrunc status=none
+expect 1 serve --from "$scratch/bad.gsnap"
+one_line "leaf"
+expect 1 verify "$scratch/bad.gsnap" --json
+check 'len(r["damage"]) == 1'

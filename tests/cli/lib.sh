@@ -1,0 +1,81 @@
+# Sourced by every test of the command line. Each test gets a scratch folder and a runtime
+# directory of its own, so that no agent of another test is seen.
+# shellcheck shell=bash
+set -euo pipefail
+
+: "${GPUSNAP:?path of the command}" "${GPUSNAP_SOURCE:?source tree}"
+# shellcheck disable=SC2034 # for the tests
+checkpoints=$GPUSNAP_SOURCE/tests/data/checkpoints
+scratch=$(mktemp -d)
+export XDG_RUNTIME_DIR=$scratch/run
+mkdir -m 0700 "$XDG_RUNTIME_DIR"
+server_pid=
+trap finish EXIT
+
+finish()
+{
+	local status=$?
+	[ -z "$server_pid" ] || kill -9 "$server_pid" 2>/dev/null || true
+	rm -rf "$scratch"
+	exit $status
+}
+
+fail()
+{
+	echo "FAILED at line ${BASH_LINENO[1]}: $*" >&2
+	exit 1
+}
+
+# start_server ARGUMENT...: gpusnap serve in the background, until it is ready.
+start_server()
+{
+	"$GPUSNAP" serve "$@" >"$scratch/ready" 2>"$scratch/server.err" &
+	server_pid=$!
+	for _ in $(seq 600); do
+		grep -q "^ready pid=$server_pid socket=" "$scratch/ready" && return
+		kill -0 "$server_pid" 2>/dev/null || fail "serve $*: $(cat "$scratch/server.err")"
+		sleep 0.05
+	done
+	fail "serve $* is not ready"
+}
+
+# stop_server: SIGTERM must end it cleanly.
+stop_server()
+{
+	local status=0
+	kill -TERM "$server_pid"
+	wait "$server_pid" || status=$?
+	server_pid=
+	[ $status -eq 0 ] || fail "the server ended with $status: $(cat "$scratch/server.err")"
+}
+
+# expect STATUS ARGUMENT...: run gpusnap; its output is in $out, its errors in $err.
+expect()
+{
+	local wanted=$1 status=0
+	shift
+	out=$("$GPUSNAP" "$@" 2>"$scratch/err") || status=$?
+	err=$(cat "$scratch/err")
+	[ $status -eq "$wanted" ] || fail "gpusnap $*: status $status, expected $wanted: $out $err"
+}
+
+# query EXPRESSION: evaluate Python over the JSON in $out, called r; prints the result.
+query()
+{
+	python3 -c 'import json, sys
+r = json.loads(sys.argv[1])
+assert r["schema"] == 1
+print(eval(sys.argv[2]))' "$out" "$1"
+}
+
+# check EXPRESSION: it must be true of the JSON in $out.
+check()
+{
+	[ "$(query "$1")" = True ] || fail "$1 does not hold for $out"
+}
+
+# contains TEXT PATTERN
+contains()
+{
+	grep -qF -- "$2" <<<"$1" || fail "'$2' is not in: $1"
+}

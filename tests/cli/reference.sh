@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# MoE outputs agree with another engine's values within the float64 bound, router ids exactly.
+# shellcheck source=tests/cli/lib.sh
+. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+
+for model in qwen3_moe qwen3_moe_fp8 mixtral; do
+	start_server "$checkpoints/$model"
+	expect 0 validate --reference "$checkpoints/$model/reference.safetensors" --json
+	check 'r["proved"] and len(r["reference"]) == 2'
+	check 'all(m["ids_equal"] and m["max_error_over_bound"] <= 1 for m in r["reference"])'
+	stop_server
+done
+
+# Another model's values must not agree, and a partial rank cannot be compared.
+start_server "$checkpoints/mixtral"
+expect 1 validate --reference "$checkpoints/qwen3_moe/reference.safetensors"
+stop_server
+start_server "$checkpoints/mixtral" --ep-size 2
+expect 2 validate --reference "$checkpoints/mixtral/reference.safetensors"
+contains "$err" "rank"
+stop_server
+
+# A weight that changed by one bit of its exponent is outside the bound.
+start_server "$checkpoints/mixtral" --allow-inject
+expect 0 inject zero model.layers.1.mlp.experts.w2_weight --length 4096
+expect 1 validate --reference "$checkpoints/mixtral/reference.safetensors" --json
+check '[m["agrees"] for m in r["reference"]] == [True, False]'
+stop_server
