@@ -9,6 +9,7 @@
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 #include "snapshot/agent_socket.h"
+#include "snapshot/registry_state.h"
 
 #define ANSWER_BYTES_MAX ((size_t)256 << 20)
 
@@ -186,11 +187,16 @@ static char *write_request(const char *command, gpusnap_json *args)
 gpusnap_status gpusnap_agent_call(const char *socket_path, const char *command, gpusnap_json *args,
 	gpusnap_json **ret_result, gpusnap_error *err)
 {
-	char *line = write_request(command, args);
 	struct answer answer = {0};
-	gpusnap_status s;
+	char *line;
 	int fd = -1;
+	gpusnap_status s = gsn_name_check("command", command, err);
 
+	if (s) {
+		gpusnap_json_free(args);
+		return s;
+	}
+	line = write_request(command, args);
 	if (!line)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for agent request '%s'", command);
 	s = connect_agent(socket_path, &fd, err);

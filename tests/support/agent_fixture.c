@@ -87,24 +87,39 @@ bool raw_say(int fd, const char *text)
 	return raw_send(fd, text, strlen(text));
 }
 
+/* Take what is there, but nothing behind the end of the line; 0 at the end of the stream. */
+static size_t take_piece(int fd, char *at, size_t room)
+{
+	ssize_t got = recv(fd, at, room, MSG_PEEK);
+	const char *end;
+
+	ck_assert_msg(got >= 0 || errno == ECONNRESET, "no answer: %s", strerror(errno));
+	if (got <= 0)
+		return 0;
+	end = memchr(at, '\n', (size_t)got);
+	if (end)
+		got = end + 1 - at;
+	ck_assert_int_eq(recv(fd, at, (size_t)got, 0), got);
+	return (size_t)got;
+}
+
 const char *raw_line(int fd)
 {
 	static char line[1 << 20];
 	size_t length = 0;
 
 	while (length < sizeof line) {
-		ssize_t got = recv(fd, line + length, 1, 0);
+		size_t got = take_piece(fd, line + length, sizeof line - length);
 
-		ck_assert_msg(got >= 0 || errno == ECONNRESET, "no answer: %s", strerror(errno));
-		if (got <= 0) {
+		if (got == 0) {
 			ck_assert_uint_eq(length, 0);
 			return NULL;
 		}
-		if (line[length] == '\n') {
-			line[length] = '\0';
+		length += got;
+		if (line[length - 1] == '\n') {
+			line[length - 1] = '\0';
 			return line;
 		}
-		length++;
 	}
 	ck_abort_msg("a line of over %zu bytes", sizeof line);
 	return NULL;
