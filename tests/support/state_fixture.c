@@ -9,7 +9,7 @@ static const char *const names[STATE_REGIONS] = {"w0", "w1"};
 
 static uint8_t pattern(uint32_t seed, size_t region, size_t at)
 {
-	return (uint8_t)(seed * 89 + region * 57 + at * 31 + at / 256 * 7 + at / 65536);
+	return (uint8_t)((size_t)seed * 89 + region * 57 + at * 31 + at / 256 * 7 + at / 65536);
 }
 
 gpusnap_region_info state_info(const struct state *state, size_t region)
