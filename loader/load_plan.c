@@ -226,6 +226,7 @@ gpusnap_status gsn_load_plan_next(
 	st = fill_window(plan, window, err);
 	if (st)
 		return st;
-	qsort(window->pieces, window->piece_count, sizeof *window->pieces, compare_sources);
+	if (window->piece_count)
+		qsort(window->pieces, window->piece_count, sizeof *window->pieces, compare_sources);
 	return merge_reads(plan, window, err);
 }

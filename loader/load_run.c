@@ -86,7 +86,7 @@ static void choose_sizes(struct run *run)
 /* A read may be widened to the alignment of direct I/O at both ends. */
 static uint64_t buffer_bytes(const struct run *run)
 {
-	return run->read_bytes + 2 * GSN_DIRECT_ALIGN;
+	return run->read_bytes + 2 * (uint64_t)GSN_DIRECT_ALIGN;
 }
 
 static gpusnap_status open_arena(struct run *run, gpusnap_error *err)
@@ -100,7 +100,7 @@ static gpusnap_status open_arena(struct run *run, gpusnap_error *err)
 		return st;
 	run->arena = memory;
 	for (uint32_t i = 0; i < SLOT_COUNT; i++)
-		run->slots[i].memory = run->arena + i * run->slot_bytes;
+		run->slots[i].memory = run->arena + (uint64_t)i * run->slot_bytes;
 	for (uint32_t i = 0; i < run->buffer_count; i++) {
 		run->buffers[i].memory =
 			run->arena + SLOT_COUNT * run->slot_bytes + i * buffer_bytes(run);

@@ -19,7 +19,8 @@ static gpusnap_status open_slot(struct gsn_moe_slot_tensors *slot, const struct 
 	slot->parts = rule->parts;
 	slot->experts = gsn_rule_is_per_expert(rule) ? config->experts : 1;
 	slot->axis = rule->axis;
-	slot->tensors = gsn_alloc((size_t)slot->parts * slot->experts, sizeof *slot->tensors);
+	slot->tensors = gsn_alloc(
+		(size_t)slot->parts * slot->experts, sizeof(struct gsn_checkpoint_tensor *));
 	if (!slot->tensors)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u experts", slot->experts);
 	return GPUSNAP_OK;

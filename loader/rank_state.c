@@ -260,14 +260,15 @@ static int compare_alignment(const void *a, const void *b)
  */
 static gpusnap_status place_buffers(struct gsn_rank_state *state, gpusnap_error *err)
 {
-	struct gsn_buffer_plan **order = gsn_alloc(state->buffer_count, sizeof *order);
+	struct gsn_buffer_plan **order =
+		gsn_alloc(state->buffer_count, sizeof(struct gsn_buffer_plan *));
 
 	if (!order)
 		return gsn_fail(
 			err, GPUSNAP_E_NOMEM, "no memory to place %u buffers", state->buffer_count);
 	for (uint32_t i = 0; i < state->buffer_count; i++)
 		order[i] = &state->buffers[i];
-	qsort(order, state->buffer_count, sizeof *order, compare_alignment);
+	qsort(order, state->buffer_count, sizeof(struct gsn_buffer_plan *), compare_alignment);
 	for (uint32_t i = 0; i < state->buffer_count; i++) {
 		order[i]->offset = state->bytes;
 		state->bytes += order[i]->bytes;
@@ -287,7 +288,8 @@ static void place_views(struct gsn_rank_state *state)
 {
 	for (size_t i = 0; i < state->view_count; i++)
 		state->views[i].target += state->buffers[state->views[i].buffer].offset;
-	qsort(state->views, state->view_count, sizeof *state->views, compare_target);
+	if (state->view_count)
+		qsort(state->views, state->view_count, sizeof *state->views, compare_target);
 }
 
 /* ---- the whole ---- */

@@ -88,8 +88,11 @@ static struct gsn_view slice(
 {
 	struct gsn_view part = *view;
 	uint64_t skipped = first; /* entries of the source */
+	uint64_t entry = view->run;
 
-	part.target += first * (gsn_view_target_bytes(view) / view->count[d]);
+	for (uint32_t inner = d + 1; inner < GSN_VIEW_DIMS; inner++)
+		entry *= view->count[inner];
+	part.target += first * entry;
 	part.count[d] = count;
 	if (view->kind == GSN_VIEW_SCALE && d == 1) {
 		uint64_t phase = view->scale.phase_n + first;

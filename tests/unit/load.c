@@ -119,8 +119,8 @@ static void check_w13(const struct layer_view *v)
 		v->layer->mask.local * 2 * share * row);
 
 	ck_assert_uint_eq(share * v->tp, any->shape[0]);
-	for (uint32_t e = 0; e < v->layer->mask.local; e++) {
-		uint32_t expert = v->layer->mask.first + e;
+	for (uint64_t e = 0; e < v->layer->mask.local; e++) {
+		uint32_t expert = v->layer->mask.first + (uint32_t)e;
 		const uint8_t *gate = expert_tensor(v, expert, v->names->gate, "weight")->data;
 		const uint8_t *up = expert_tensor(v, expert, v->names->up, "weight")->data;
 		const uint8_t *mine = w13 + e * 2 * share * row;
@@ -141,8 +141,8 @@ static void check_w2(const struct layer_view *v)
 		v->layer->mask.local * hidden * run);
 	uint64_t wrong = 0; /* rows */
 
-	for (uint32_t e = 0; e < v->layer->mask.local; e++) {
-		uint32_t expert = v->layer->mask.first + e;
+	for (uint64_t e = 0; e < v->layer->mask.local; e++) {
+		uint32_t expert = v->layer->mask.first + (uint32_t)e;
 		const uint8_t *down = expert_tensor(v, expert, v->names->down, "weight")->data;
 
 		for (uint64_t r = 0; r < hidden; r++)
@@ -190,8 +190,8 @@ static void check_w13_scales(const struct layer_view *v)
 	float *scales = (float *)(void *)buffer_bytes(v->rank, l->buffers[GPUSNAP_MOE_W13_SCALE],
 		GPUSNAP_F32, l->mask.local * 2 * half * sizeof(float));
 
-	for (uint32_t e = 0; e < l->mask.local; e++) {
-		uint32_t expert = l->mask.first + e;
+	for (uint64_t e = 0; e < l->mask.local; e++) {
+		uint32_t expert = l->mask.first + (uint32_t)e;
 
 		check_half(v, expert_tensor(v, expert, v->names->gate, "weight_scale_inv"),
 			scales + e * 2 * half);
@@ -222,10 +222,10 @@ static void check_w2_scales(const struct layer_view *v)
 	float *scales = (float *)(void *)buffer_bytes(v->rank, l->buffers[GPUSNAP_MOE_W2_SCALE],
 		GPUSNAP_F32, l->mask.local * each * sizeof(float));
 
-	for (uint32_t e = 0; e < l->mask.local; e++)
+	for (uint64_t e = 0; e < l->mask.local; e++)
 		ck_assert_uint_eq(wrong_w2_scales(v,
-					  expert_tensor(v, l->mask.first + e, v->names->down,
-						  "weight_scale_inv"),
+					  expert_tensor(v, l->mask.first + (uint32_t)e,
+						  v->names->down, "weight_scale_inv"),
 					  scales + e * each),
 			0);
 	free(scales);
@@ -799,8 +799,8 @@ END_TEST
 
 struct damage {
 	const char *checkpoint, *tensor;
-	gpusnap_dtype dtype;	/* to give it; BOOL: leave it */
 	uint64_t rows, columns; /* to give it; 0: leave them */
+	gpusnap_dtype dtype;	/* to give it; BOOL: leave it */
 	gpusnap_status status;
 	const char *text;
 };
@@ -825,28 +825,29 @@ static void check_damage(const struct damage *damage)
 START_TEST(wrong_dtypes_and_shapes_are_named_with_both_values)
 {
 	static const struct damage damages[] = {
-		{"qwen3_moe", "model.layers.0.mlp.experts.3.up_proj.weight", GPUSNAP_BOOL, 128, 96,
+		{"qwen3_moe", "model.layers.0.mlp.experts.3.up_proj.weight", 128, 96, GPUSNAP_BOOL,
 			GPUSNAP_E_FORMAT,
 			"experts.3.up_proj.weight has shape [128, 96], expected [96, 128]"},
-		{"qwen3_moe", "model.layers.0.mlp.experts.3.down_proj.weight", GPUSNAP_BOOL, 96,
-			128, GPUSNAP_E_FORMAT, "has shape [96, 128], expected [128, 96]"},
-		{"qwen3_moe", "model.layers.1.mlp.experts.5.down_proj.weight", GPUSNAP_F16, 0, 0,
+		{"qwen3_moe", "model.layers.0.mlp.experts.3.down_proj.weight", 96, 128,
+			GPUSNAP_BOOL, GPUSNAP_E_FORMAT, "has shape [96, 128], expected [128, 96]"},
+		{"qwen3_moe", "model.layers.1.mlp.experts.5.down_proj.weight", 0, 0, GPUSNAP_F16,
 			GPUSNAP_E_FORMAT,
 			"experts.5.down_proj.weight is F16, the layer's other experts are BF16"},
-		{"qwen3_moe", "model.layers.1.mlp.gate.weight", GPUSNAP_BOOL, 8, 256,
+		{"qwen3_moe", "model.layers.1.mlp.gate.weight", 8, 256, GPUSNAP_BOOL,
 			GPUSNAP_E_FORMAT, "has 8 rows; config.json says 16 experts"},
-		{"qwen3_moe", "model.layers.1.mlp.gate.weight", GPUSNAP_I16, 0, 0, GPUSNAP_E_FORMAT,
+		{"qwen3_moe", "model.layers.1.mlp.gate.weight", 0, 0, GPUSNAP_I16, GPUSNAP_E_FORMAT,
 			"is I16; expected BF16, F16 or F32"},
-		{"qwen3_moe", "model.layers.1.post_attention_layernorm.weight", GPUSNAP_BOOL, 1,
-			128, GPUSNAP_E_FORMAT, "post_attention_layernorm.weight"},
-		{"qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj.weight", GPUSNAP_I16, 0, 0,
+		{"qwen3_moe", "model.layers.1.post_attention_layernorm.weight", 1, 128,
+			GPUSNAP_BOOL, GPUSNAP_E_FORMAT, "post_attention_layernorm.weight"},
+		{"qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj.weight", 0, 0, GPUSNAP_I16,
 			GPUSNAP_E_UNSUPPORTED, "is I16; expert weights may be"},
 		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv",
 			GPUSNAP_BOOL, 1, 4, GPUSNAP_E_FORMAT, "has shape [1, 4], expected [2, 2]"},
 		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight_scale_inv",
 			GPUSNAP_I32, 0, 0, GPUSNAP_E_FORMAT, "block scales are F32 or BF16"},
-		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight", GPUSNAP_F8_E5M2, 0,
-			0, GPUSNAP_E_FORMAT, "is F8_E5M2, the layer's other experts are F8_E4M3"},
+		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight", 0, 0,
+			GPUSNAP_F8_E5M2, GPUSNAP_E_FORMAT,
+			"is F8_E5M2, the layer's other experts are F8_E4M3"},
 	};
 
 	for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++)
