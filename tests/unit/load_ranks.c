@@ -6,7 +6,7 @@
 #include <gpusnap/loader.h>
 #include <gpusnap/snapshot.h>
 
-#include "tests/support/checkpoint.h"
+#include "tests/support/checkpoint_copy.h"
 
 static char scratch[PATH_MAX];
 
@@ -841,10 +841,10 @@ START_TEST(wrong_dtypes_and_shapes_are_named_with_both_values)
 			GPUSNAP_BOOL, GPUSNAP_E_FORMAT, "post_attention_layernorm.weight"},
 		{"qwen3_moe", "model.layers.0.mlp.experts.0.gate_proj.weight", 0, 0, GPUSNAP_I16,
 			GPUSNAP_E_UNSUPPORTED, "is I16; expert weights may be"},
-		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv",
-			GPUSNAP_BOOL, 1, 4, GPUSNAP_E_FORMAT, "has shape [1, 4], expected [2, 2]"},
-		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight_scale_inv",
-			GPUSNAP_I32, 0, 0, GPUSNAP_E_FORMAT, "block scales are F32 or BF16"},
+		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.0.up_proj.weight_scale_inv", 1, 4,
+			GPUSNAP_BOOL, GPUSNAP_E_FORMAT, "has shape [1, 4], expected [2, 2]"},
+		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight_scale_inv", 0, 0,
+			GPUSNAP_I32, GPUSNAP_E_FORMAT, "block scales are F32 or BF16"},
 		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight", 0, 0,
 			GPUSNAP_F8_E5M2, GPUSNAP_E_FORMAT,
 			"is F8_E5M2, the layer's other experts are F8_E4M3"},
@@ -1028,7 +1028,7 @@ int main(void)
 	int result;
 
 	tempdir_make(scratch, NULL);
-	result = RUN_SUITE("load", tests);
+	result = RUN_SUITE("load_ranks", tests);
 	tempdir_remove(scratch);
 	return result;
 }

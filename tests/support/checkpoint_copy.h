@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPUSNAP_TEST_CHECKPOINT_H
-#define GPUSNAP_TEST_CHECKPOINT_H
+#ifndef GPUSNAP_TEST_CHECKPOINT_COPY_H
+#define GPUSNAP_TEST_CHECKPOINT_COPY_H
 /*
  * Checkpoints as tests see them: all tensors of a directory in memory, read by the safetensors
  * parser and nothing of the loader, and written again, whole or damaged.

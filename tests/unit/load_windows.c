@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Views, the compaction test, windows and reads: geometry without files. */
+#include "loader/load_plan.h"
+
+#include "loader/compact.h"
+#include "tests/support/plan_run.h"
+#include "tests/support/random.h"
+
+enum { FILE_BYTES = 1 << 20 };
+
+static uint8_t file[FILE_BYTES];
+static const uint8_t *const shards[] = {file};
+
+static void fill_file(void)
+{
+	uint64_t seed = 7;
+
+	random_fill(&seed, file, sizeof file);
+}
+
+static struct gsn_view placed(struct gsn_view view, uint64_t storage, uint64_t target)
+{
+	view.storage = storage;
+	view.target = target;
+	return view;
+}
+
+/* ---- compaction ---- */
+
+START_TEST(compaction_test_has_two_parts)
+{
+	struct gsn_view whole = placed(gsn_view_bytes(0, 100, 4096), 4096, 0);
+	struct gsn_view rows = placed(gsn_view_rows(0, 100, 8, 512, 512), 8192, 0);
+	struct gsn_view columns = placed(gsn_view_rows(0, 100, 8, 256, 512), 4096, 0);
+
+	ck_assert(!gsn_view_needs_compaction(&whole));
+	ck_assert(gsn_view_is_contiguous(&rows));
+	ck_assert(gsn_view_needs_compaction(&rows)); /* contiguous, of a larger storage */
+	ck_assert(!gsn_view_is_contiguous(&columns));
+	ck_assert(gsn_view_needs_compaction(&columns));
+	ck_assert(gsn_compact_applies(GPUSNAP_COMPACT_ALWAYS, &whole));
+	ck_assert(!gsn_compact_applies(GPUSNAP_COMPACT_AUTO, &whole));
+	ck_assert(gsn_compact_applies(GPUSNAP_COMPACT_AUTO, &rows));
+	ck_assert(!gsn_compact_applies(GPUSNAP_COMPACT_NEVER, &rows));
+}
+END_TEST
+
+START_TEST(compaction_names_are_parsed)
+{
+	gpusnap_compact compact;
+	gpusnap_error err;
+
+	ck_ok(gpusnap_compact_parse("never", &compact, &err));
+	ck_assert_int_eq(compact, GPUSNAP_COMPACT_NEVER);
+	ck_ok(gpusnap_compact_parse("auto", &compact, &err));
+	ck_assert_int_eq(compact, GPUSNAP_COMPACT_AUTO);
+	ck_ok(gpusnap_compact_parse("always", &compact, &err));
+	ck_assert_int_eq(compact, GPUSNAP_COMPACT_ALWAYS);
+	ck_fails(gpusnap_compact_parse("Auto", &compact, &err), GPUSNAP_E_INVALID, "'Auto'");
+}
+END_TEST
+
+/* ---- windows ---- */
+
+/* Two neighbouring tensors of 64 KiB each, in reverse order at the target. */
+START_TEST(one_window_is_one_copy_and_never_is_one_a_view)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_bytes(0, 65536, 65536), 65536, 0),
+		placed(gsn_view_bytes(0, 0, 65536), 65536, 65536),
+	};
+	struct gsn_plan_limits limits = {1 << 20, 1 << 20, GPUSNAP_COMPACT_AUTO};
+	uint8_t *targets = calloc(2, 65536);
+	struct plan_totals totals;
+
+	ck_assert_ptr_nonnull(targets);
+	totals = plan_run(views, 2, &limits, shards, targets, 131072);
+	ck_assert_uint_eq(totals.windows, 1);
+	ck_assert_uint_eq(totals.reads, 1); /* neighbours in the file are read at once */
+	ck_assert_uint_eq(totals.direct_reads, 0);
+	ck_assert_mem_eq(targets, file + 65536, 65536);
+	ck_assert_mem_eq(targets + 65536, file, 65536);
+	limits.compact = GPUSNAP_COMPACT_NEVER;
+	totals = plan_run(views, 2, &limits, shards, targets, 131072);
+	ck_assert_uint_eq(totals.windows, 2);
+	ck_assert_uint_eq(totals.direct_reads, 2);
+	free(targets);
+}
+END_TEST
+
+/* In the file's order whole tensors need no gathering. */
+START_TEST(whole_tensors_in_order_are_read_directly)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_bytes(0, 4096, 4096), 4096, 0),
+		placed(gsn_view_bytes(0, 8192, 8192), 8192, 4096),
+	};
+	struct gsn_plan_limits limits = {1 << 20, 1 << 20, GPUSNAP_COMPACT_AUTO};
+	uint8_t targets[12288];
+	struct plan_totals totals;
+
+	totals = plan_run(views, 2, &limits, shards, targets, sizeof targets);
+	ck_assert_uint_eq(totals.reads, 1);
+	ck_assert_uint_eq(totals.direct_reads, 1);
+	ck_assert_mem_eq(targets, file + 4096, sizeof targets);
+	limits.compact = GPUSNAP_COMPACT_ALWAYS;
+	totals = plan_run(views, 2, &limits, shards, targets, sizeof targets);
+	ck_assert_uint_eq(totals.direct_reads, 0);
+}
+END_TEST
+
+START_TEST(views_larger_than_slot_and_read_are_cut)
+{
+	struct gsn_view view = placed(gsn_view_bytes(0, 1000, 100000), 100000, 0);
+	struct gsn_plan_limits limits = {32768, 8192, GPUSNAP_COMPACT_AUTO};
+	uint8_t *targets = calloc(100000, 1);
+	struct plan_totals totals;
+
+	ck_assert_ptr_nonnull(targets);
+	totals = plan_run(&view, 1, &limits, shards, targets, 100000);
+	ck_assert_uint_eq(totals.windows, 4);
+	ck_assert_uint_eq(totals.bytes_read, 100000);
+	ck_assert_mem_eq(targets, file + 1000, 100000);
+	free(targets);
+}
+END_TEST
+
+/* ---- how much is read ---- */
+
+static struct plan_totals run_columns(uint64_t rows, uint64_t run, uint64_t stride)
+{
+	struct gsn_view view = placed(gsn_view_rows(0, 64, rows, run, stride), rows * stride, 0);
+	struct gsn_plan_limits limits = {1 << 20, 1 << 20, GPUSNAP_COMPACT_AUTO};
+	uint8_t *targets = malloc(rows * run);
+	struct plan_totals totals;
+
+	ck_assert_ptr_nonnull(targets);
+	totals = plan_run(&view, 1, &limits, shards, targets, rows * run);
+	for (uint64_t r = 0; r < rows; r++)
+		ck_assert_mem_eq(targets + r * run, file + 64 + r * stride, run);
+	free(targets);
+	return totals;
+}
+
+START_TEST(columns_are_read_at_most_twice_over_where_pages_can_be_skipped)
+{
+	/* Half of each row: everything between first and last is read. */
+	struct plan_totals totals = run_columns(8, 10000, 20000);
+
+	ck_assert_uint_eq(totals.reads, 1);
+	ck_assert_uint_le(totals.bytes_read, 2 * 8 * 10000);
+	/* A quarter of each row, gaps of several pages: row by row. */
+	totals = run_columns(8, 10000, 40000);
+	ck_assert_uint_eq(totals.reads, 8);
+	ck_assert_uint_eq(totals.bytes_read, 8 * 10000);
+	/* A quarter, gaps within a page: storage would read them anyway. */
+	totals = run_columns(8, 1000, 4000);
+	ck_assert_uint_eq(totals.reads, 1);
+	ck_assert_uint_eq(totals.bytes_read, 7 * 4000 + 1000);
+}
+END_TEST
+
+static struct plan_totals run_pair(uint64_t bytes, uint64_t gap)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_bytes(0, 0, bytes), 2 * bytes, 0),
+		placed(gsn_view_bytes(0, bytes + gap, bytes), 2 * bytes, bytes),
+	};
+	struct gsn_plan_limits limits = {1 << 20, 1 << 20, GPUSNAP_COMPACT_AUTO};
+	uint8_t *targets = malloc(2 * bytes);
+	struct plan_totals totals;
+
+	ck_assert_ptr_nonnull(targets);
+	totals = plan_run(views, 2, &limits, shards, targets, 2 * bytes);
+	ck_assert_mem_eq(targets + bytes, file + bytes + gap, bytes);
+	free(targets);
+	return totals;
+}
+
+START_TEST(rows_are_merged_within_a_tenth_of_over_read)
+{
+	ck_assert_uint_eq(run_pair(100000, 0).reads, 1);
+	ck_assert_uint_eq(run_pair(100000, 20000).reads, 1); /* exactly 1.1 */
+	ck_assert_uint_eq(run_pair(100000, 20001).reads, 2);
+	ck_assert_uint_eq(run_pair(1000, 4095).reads, 1); /* within a page */
+	ck_assert_uint_eq(run_pair(1000, 4096).reads, 2);
+}
+END_TEST
+
+/* ---- scales and memory ---- */
+
+static float scale_at(const float *scales, uint64_t row, uint64_t column)
+{
+	return scales[row * 5 + column];
+}
+
+START_TEST(scales_are_spread_over_the_finer_grid)
+{
+	float scales[3 * 5], out[7 * 9], expected[7 * 9];
+	const uint8_t *const shard[] = {(const uint8_t *)scales};
+	/* Blocks of the rank are a quarter of a source row's and a half of a column's. */
+	struct gsn_view view = {
+		.kind = GSN_VIEW_SCALE,
+		.storage = sizeof scales,
+		.count = {1, 7, 9},
+		.stride = {0, 5 * sizeof(float), sizeof(float)},
+		.run = sizeof(float),
+		.scale = {GPUSNAP_F32, 4, 2, 3, 1},
+	};
+
+	for (int i = 0; i < 15; i++)
+		scales[i] = (float)i;
+	for (uint64_t r = 0; r < 7; r++)
+		for (uint64_t c = 0; c < 9; c++)
+			expected[r * 9 + c] = scale_at(scales, (r + 3) / 4, (c + 1) / 2);
+	for (uint64_t slot = 8; slot <= 512; slot *= 4) { /* whole, and cut in many ways */
+		struct gsn_plan_limits limits = {slot, slot, GPUSNAP_COMPACT_AUTO};
+
+		memset(out, 0xa5, sizeof out);
+		(void)plan_run(&view, 1, &limits, shard, (uint8_t *)out, sizeof out);
+		ck_assert_mem_eq(out, expected, sizeof out);
+	}
+}
+END_TEST
+
+START_TEST(strided_views_of_three_dimensions_are_gathered)
+{
+	/* A transposed matrix of 2-byte elements, every second column: out[i][j] = in[j][2 i]. */
+	struct gsn_view view = {
+		.kind = GSN_VIEW_COPY,
+		.source = 10,
+		.storage = 40 * 60 * 2,
+		.count = {1, 30, 40},
+		.stride = {0, 4, 120},
+		.run = 2,
+	};
+	uint8_t out[30 * 40 * 2];
+
+	for (uint64_t slot = 64; slot <= 8192; slot *= 2) {
+		struct gsn_plan_limits limits = {slot, slot, GPUSNAP_COMPACT_AUTO};
+		uint64_t wrong = 0;
+
+		memset(out, 0, sizeof out);
+		(void)plan_run(&view, 1, &limits, shards, out, sizeof out);
+		for (size_t i = 0; i < 30; i++)
+			for (size_t j = 0; j < 40; j++)
+				wrong += memcmp(out + 2 * (i * 40 + j),
+						 file + 10 + 2 * (j * 60 + 2 * i), 2) != 0;
+		ck_assert_uint_eq(wrong, 0);
+	}
+}
+END_TEST
+
+START_TEST(memory_views_need_no_read)
+{
+	static const uint8_t bytes[100] = {1, 2, 3, [99] = 9};
+	struct gsn_view view = placed(gsn_view_bytes(0, 0, sizeof bytes), 0, 0);
+	struct gsn_plan_limits limits = {64, 64, GPUSNAP_COMPACT_AUTO};
+	uint8_t out[sizeof bytes];
+	struct plan_totals totals;
+
+	view.kind = GSN_VIEW_MEMORY;
+	view.memory = bytes;
+	totals = plan_run(&view, 1, &limits, shards, out, sizeof out);
+	ck_assert_uint_eq(totals.reads, 0);
+	ck_assert_uint_eq(totals.windows, 2);
+	ck_assert_mem_eq(out, bytes, sizeof bytes);
+}
+END_TEST
+
+START_TEST(empty_views_are_skipped)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_bytes(0, 50, 0), 0, 0),
+		placed(gsn_view_bytes(0, 50, 10), 10, 0),
+		placed(gsn_view_bytes(0, 60, 0), 0, 10),
+	};
+	struct gsn_plan_limits limits = {64, 64, GPUSNAP_COMPACT_NEVER};
+	uint8_t out[10];
+
+	ck_assert_uint_eq(plan_run(views, 3, &limits, shards, out, 10).windows, 1);
+	ck_assert_mem_eq(out, file + 50, 10);
+	ck_assert_uint_eq(plan_run(views, 1, &limits, shards, out, 0).windows, 0);
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {
+		compaction_test_has_two_parts,
+		compaction_names_are_parsed,
+		one_window_is_one_copy_and_never_is_one_a_view,
+		whole_tensors_in_order_are_read_directly,
+		views_larger_than_slot_and_read_are_cut,
+		columns_are_read_at_most_twice_over_where_pages_can_be_skipped,
+		rows_are_merged_within_a_tenth_of_over_read,
+		scales_are_spread_over_the_finer_grid,
+		strided_views_of_three_dimensions_are_gathered,
+		memory_views_need_no_read,
+		empty_views_are_skipped,
+	};
+
+	fill_file();
+	return RUN_SUITE("load_windows", tests);
+}
