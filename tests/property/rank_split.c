@@ -10,7 +10,7 @@
 #include "tests/support/plan_run.h"
 #include "tests/support/random.h"
 
-enum { TENSORS_MAX = 1 + 6 * 12, ROUNDS = 150 };
+enum { TENSORS_MAX = 1 + 6 * 12, ROUNDS = 60 };
 
 /* A checkpoint of one layer in one array. */
 struct layer {
