@@ -73,7 +73,7 @@ def ours(reader, paths):
 
 
 def as_table(tensors):
-    """Our JSON in the form of official(); a dimension over 2^63 was printed as a negative number."""
+    """Our JSON in the form of official(); dimensions over 2^63 were printed as negative numbers."""
     table = {tensor["name"]: (tensor["dtype"], [dim % 2**64 for dim in tensor["shape"]],
                               tensor["digest"]) for tensor in tensors}
     assert len(table) == len(tensors), "a name repeats"
