@@ -253,6 +253,9 @@ void gpusnap_registry_set_baseline(gpusnap_registry *registry, gpusnap_baseline 
 	gsn_registry_lock(registry);
 	before = registry->baseline;
 	registry->baseline = baseline;
+	/* Save and restore say afterwards which file it stands for; any other stands for none. */
+	gsn_free(registry->snapshot_path);
+	registry->snapshot_path = NULL;
 	gsn_registry_unlock(registry);
 	if (before != baseline)
 		gpusnap_baseline_free(before);
