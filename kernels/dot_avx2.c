@@ -16,8 +16,8 @@
 /* Some lanes of a row for some tokens. Numbers are constants wherever a pass is made. */
 struct pass {
 	enum gsn_dot_format format;
-	uint32_t first, lanes; /* lanes first .. first + lanes - 1 */
-	uint32_t tokens;
+	uint32_t first; /* lanes first .. first + lanes - 1 */
+	size_t lanes, tokens;
 	const struct gsn_dot_row *row;
 	const float *const *x;
 };
@@ -82,13 +82,13 @@ INLINE void add_chunk(const struct pass *pass, const uint8_t *p, const float *co
 	if (pass->format != GSN_DOT_F8_E4M3) {
 		w = decode_8(pass->format, p);
 #pragma GCC unroll 2
-		for (uint32_t t = 0; t < pass->tokens; t++)
+		for (size_t t = 0; t < pass->tokens; t++)
 			sum[t] = _mm256_fmadd_ps(w, _mm256_loadu_ps(x[t] + k), sum[t]);
 		return;
 	}
 	decode_16_e4m3(p, &w, &w2);
 #pragma GCC unroll 2
-	for (uint32_t t = 0; t < pass->tokens; t++) {
+	for (size_t t = 0; t < pass->tokens; t++) {
 		__m256 product = _mm256_mul_ps(w, _mm256_loadu_ps(x[t] + k));
 
 		product = _mm256_fmadd_ps(w2, _mm256_loadu_ps(x[t] + k + 8), product);
@@ -113,7 +113,7 @@ INLINE void add_partial_chunk(const struct pass *pass, uint32_t k, __m256 *sum)
 	uint32_t left = pass->row->k - k;
 
 	memcpy(codes, weights_at(pass, k), (size_t)left * element_bytes(pass->format));
-	for (uint32_t t = 0; t < pass->tokens; t++) {
+	for (size_t t = 0; t < pass->tokens; t++) {
 		memcpy(inputs[t], pass->x[t] + k, left * sizeof(float));
 		padded[t] = inputs[t];
 	}
@@ -126,7 +126,7 @@ INLINE void add_ragged_round(const struct pass *pass, uint32_t k, struct sums *s
 	const uint32_t chunk = chunk_elements(pass->format);
 
 #pragma GCC unroll 8
-	for (uint32_t lane = 0; lane < pass->lanes; lane++, k += chunk) {
+	for (size_t lane = 0; lane < pass->lanes; lane++, k += chunk) {
 		__m256 *sum = sums->lane + lane * pass->tokens;
 
 		if (k + chunk <= pass->row->k)
@@ -142,7 +142,7 @@ INLINE void add_round(const struct pass *pass, uint32_t k, float scale, struct s
 	const uint32_t chunk = chunk_elements(pass->format);
 
 #pragma GCC unroll 8
-	for (uint32_t lane = 0; lane < pass->lanes; lane++)
+	for (size_t lane = 0; lane < pass->lanes; lane++)
 		add_chunk(pass, weights_at(pass, k + lane * chunk), pass->x, k + lane * chunk,
 			scale, sums->lane + lane * pass->tokens);
 }
@@ -156,7 +156,7 @@ INLINE void run_pass(const struct pass *pass, struct sums *sums)
 	uint32_t offset = pass->first * chunk;
 
 #pragma GCC unroll 8
-	for (uint32_t i = 0; i < pass->lanes * pass->tokens; i++)
+	for (size_t i = 0; i < pass->lanes * pass->tokens; i++)
 		sums->lane[i] = _mm256_setzero_ps();
 	if (row->scales && row->block_k % round != 0)
 		whole = 0;
@@ -167,7 +167,7 @@ INLINE void run_pass(const struct pass *pass, struct sums *sums)
 }
 
 /* Sums of four lanes, `stride` vectors apart: ((A0+A1)+(A2+A3))+((A4+A5)+(A6+A7)) of each. */
-INLINE __m128 sum_4_lanes(const __m256 *lane, uint32_t stride)
+INLINE __m128 sum_4_lanes(const __m256 *lane, size_t stride)
 {
 	__m256 pairs_01 = _mm256_hadd_ps(lane[0], lane[stride]);
 	__m256 pairs_23 = _mm256_hadd_ps(lane[2 * stride], lane[3 * stride]);

@@ -32,35 +32,34 @@ GSN_INLINE __m512 decode_some(
 
 /* The last round, where it is not whole. */
 GSN_INLINE void add_plain_tail(enum gsn_dot_format format, const struct gsn_dot_row *row,
-	const float *const *x, uint32_t k, struct sums *sums, uint32_t tokens)
+	const float *const *x, size_t k, struct sums *sums, size_t tokens)
 {
 #pragma GCC unroll 4
-	for (uint32_t j = 0; j < PAIRS; j++, k += WIDTH) {
+	for (size_t j = 0; j < PAIRS; j++, k += WIDTH) {
 		__mmask16 mask = (__mmask16)low_bits(row->k > k ? row->k - k : 0, WIDTH);
 		__m512 w = decode_some(format, row->weights, k, mask);
 
 #pragma GCC unroll 4
-		for (uint32_t t = 0; t < tokens; t++)
+		for (size_t t = 0; t < tokens; t++)
 			sums[t].pair[j] = _mm512_fmadd_ps(
 				w, _mm512_maskz_loadu_ps(mask, x[t] + k), sums[t].pair[j]);
 	}
 }
 
 GSN_INLINE void dot_plain(enum gsn_dot_format format, const struct gsn_dot_row *row,
-	const float *const *x, float *out, uint32_t tokens)
+	const float *const *x, float *out, size_t tokens)
 {
-	const uint32_t round = GSN_DOT_LANES * GSN_DOT_CHUNK;
 	struct sums sums[GSN_DOT_TOKENS];
-	uint32_t k;
+	size_t k;
 
 	clear(sums, tokens);
-	for (k = 0; k + round <= row->k; k += round) {
+	for (k = 0; k + ROUND <= row->k; k += ROUND) {
 #pragma GCC unroll 4
-		for (uint32_t j = 0; j < PAIRS; j++) {
+		for (size_t j = 0; j < PAIRS; j++) {
 			__m512 w = decode_16(format, row->weights, k + j * WIDTH);
 
 #pragma GCC unroll 4
-			for (uint32_t t = 0; t < tokens; t++)
+			for (size_t t = 0; t < tokens; t++)
 				sums[t].pair[j] = _mm512_fmadd_ps(
 					w, _mm512_loadu_ps(x[t] + k + j * WIDTH), sums[t].pair[j]);
 		}
@@ -122,7 +121,7 @@ static bool has_nan_code(const struct gsn_dot_row *row)
 	const __m512i magnitude = _mm512_set1_epi8(0x7f);
 	__m512i largest = _mm512_setzero_si512();
 
-	for (uint32_t k = 0; k < row->k; k += 64)
+	for (size_t k = 0; k < row->k; k += 64)
 		largest = _mm512_max_epu8(largest, _mm512_and_si512(load_codes(row, k), magnitude));
 	return _mm512_cmpeq_epi8_mask(largest, magnitude) != 0;
 }
@@ -135,7 +134,7 @@ static void dot_f8_e4m3(
 		GSN_DOT_BY_TOKENS(dot_f8, shift_64, row, x, tokens, out)
 		return;
 	}
-	for (uint32_t t = 0; t < tokens; t++)
+	for (size_t t = 0; t < tokens; t++)
 		out[t] = gsn_float_from_bits(GSN_NAN_BITS);
 }
 

@@ -25,7 +25,7 @@ struct sums {
 };
 
 /* Lowest `count` bits; all of them from `width` on. */
-GSN_INLINE uint64_t low_bits(uint32_t count, uint32_t width)
+GSN_INLINE uint64_t low_bits(size_t count, unsigned width)
 {
 	return count >= width ? UINT64_MAX >> (64 - width) : (UINT64_C(1) << count) - 1;
 }
@@ -35,7 +35,7 @@ GSN_INLINE float reduce(const struct sums *sums)
 {
 	__m256 quads[2];
 
-	for (int i = 0; i < 2; i++) {
+	for (size_t i = 0; i < 2; i++) {
 		__m512 a = sums->pair[2 * i], b = sums->pair[2 * i + 1];
 		__m256 lanes_01 =
 			_mm256_hadd_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -54,19 +54,19 @@ GSN_INLINE float reduce(const struct sums *sums)
 	return gsn_canonical(_mm_cvtss_f32(_mm_add_ss(fours, _mm_movehdup_ps(fours))));
 }
 
-GSN_INLINE void clear(struct sums *sums, uint32_t tokens)
+GSN_INLINE void clear(struct sums *sums, size_t tokens)
 {
 #pragma GCC unroll 4
-	for (uint32_t t = 0; t < tokens; t++)
+	for (size_t t = 0; t < tokens; t++)
 #pragma GCC unroll 4
 		for (int j = 0; j < PAIRS; j++)
 			sums[t].pair[j] = _mm512_setzero_ps();
 }
 
-GSN_INLINE void finish(const struct sums *sums, uint32_t tokens, float *out)
+GSN_INLINE void finish(const struct sums *sums, size_t tokens, float *out)
 {
 #pragma GCC unroll 4
-	for (uint32_t t = 0; t < tokens; t++)
+	for (size_t t = 0; t < tokens; t++)
 		out[t] = reduce(&sums[t]);
 }
 
@@ -85,13 +85,13 @@ GSN_INLINE __m512 add_chunks(__m512 sum, const __m512 *w, const float *x, __m512
 }
 
 /* 64 codes of a whole round under one scale. */
-GSN_INLINE void add_64(const struct decoded *w, const float *const *x, uint32_t k, __m512 scale,
-	struct sums *sums, uint32_t half, uint32_t tokens)
+GSN_INLINE void add_64(const struct decoded *w, const float *const *x, size_t k, __m512 scale,
+	struct sums *sums, size_t half, size_t tokens)
 {
 #pragma GCC unroll 4
-	for (uint32_t t = 0; t < tokens; t++) {
+	for (size_t t = 0; t < tokens; t++) {
 #pragma GCC unroll 2
-		for (uint32_t j = 0; j < 2; j++) {
+		for (size_t j = 0; j < 2; j++) {
 			__m512 *sum = &sums[t].pair[2 * half + j];
 
 			*sum = add_chunks(*sum, w->half + 2 * j, x[t] + k + j * 32, scale);
@@ -100,18 +100,20 @@ GSN_INLINE void add_64(const struct decoded *w, const float *const *x, uint32_t 
 }
 
 /* Scales of the chunks at k and k + 16; 0 for a chunk behind the row's end. */
-GSN_INLINE __m512 scales_at(const struct gsn_dot_row *row, uint32_t k)
+GSN_INLINE __m512 scales_at(const struct gsn_dot_row *row, size_t k)
 {
 	float scale[2] = {0.0f, 0.0f};
 
-	for (uint32_t i = 0; i < 2 && k + i * GSN_DOT_CHUNK_F8 < row->k; i++)
+	for (size_t i = 0; i < 2 && k + i * GSN_DOT_CHUNK_F8 < row->k; i++)
 		scale[i] =
-			row->scales ? row->scales[(k + i * GSN_DOT_CHUNK_F8) / row->block_k] : 1.0f;
+			row->scales
+				? row->scales[(uint32_t)(k + i * GSN_DOT_CHUNK_F8) / row->block_k]
+				: 1.0f;
 	return _mm512_insertf32x8(_mm512_set1_ps(scale[0]), _mm256_set1_ps(scale[1]), 1);
 }
 
 /* As many codes of 64 as the row still has, zeros behind them. */
-GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, uint32_t k)
+GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, size_t k)
 {
 	const uint8_t *codes = row->weights;
 
@@ -120,22 +122,23 @@ GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, uint32_t k)
 
 typedef struct decoded (*decode_fn)(__m512i codes);
 
-enum { F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8 };
+enum { ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK, F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8 };
 
 /*
  * Rounds of [0, end), a multiple of F8_ROUND and not 0. Codes are decoded one step ahead of their
  * use: the chain from load to sum is too long for the processor to overlap on its own.
  */
 GSN_INLINE void add_rounds(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
-	uint32_t end, struct sums *sums, uint32_t tokens)
+	size_t end, struct sums *sums, size_t tokens)
 {
 	const uint8_t *codes = row->weights;
 	struct decoded first = decode(_mm512_loadu_si512(codes));
 
-	for (uint32_t k = 0; k < end; k += F8_ROUND) {
-		__m512 scale = _mm512_set1_ps(row->scales ? row->scales[k / row->block_k] : 1.0f);
+	for (size_t k = 0; k < end; k += F8_ROUND) {
+		__m512 scale = _mm512_set1_ps(
+			row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f);
 		struct decoded second = decode(_mm512_loadu_si512(codes + k + 64));
-		uint32_t next = k + F8_ROUND < end ? k + F8_ROUND : 0;
+		size_t next = k + F8_ROUND < end ? k + F8_ROUND : 0;
 
 		add_64(&first, x, k, scale, sums, 0, tokens);
 		first = decode(_mm512_loadu_si512(codes + next));
@@ -145,18 +148,18 @@ GSN_INLINE void add_rounds(decode_fn decode, const struct gsn_dot_row *row, cons
 
 /* Half a round, each chunk with its own scale; codes and inputs behind the row's end are zeros. */
 GSN_INLINE void add_ragged_64(decode_fn decode, const struct gsn_dot_row *row,
-	const float *const *x, uint32_t k, uint32_t half, struct sums *sums, uint32_t tokens)
+	const float *const *x, size_t k, size_t half, struct sums *sums, size_t tokens)
 {
-	const uint32_t first = k + half * 64;
+	const size_t first = k + half * 64;
 	struct decoded w = decode(load_codes(row, first));
 
 #pragma GCC unroll 2
-	for (uint32_t j = 0; j < 2; j++) {
-		const uint32_t at = first + j * 32;
+	for (size_t j = 0; j < 2; j++) {
+		const size_t at = first + j * 32;
 		__m512 scales = scales_at(row, at);
 
 #pragma GCC unroll 4
-		for (uint32_t t = 0; t < tokens; t++) {
+		for (size_t t = 0; t < tokens; t++) {
 			__m512 *sum = &sums[t].pair[2 * half + j];
 
 			*sum = add_chunks(*sum, w.half + 2 * j, x[t] + at, scales);
@@ -165,17 +168,17 @@ GSN_INLINE void add_ragged_64(decode_fn decode, const struct gsn_dot_row *row,
 }
 
 GSN_INLINE void dot_f8(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
-	float *out, uint32_t tokens)
+	float *out, size_t tokens)
 {
-	uint32_t whole = row->scales && row->block_k % F8_ROUND ? 0 : row->k - row->k % F8_ROUND;
+	size_t whole = row->scales && row->block_k % F8_ROUND ? 0 : row->k - row->k % F8_ROUND;
 	struct sums sums[GSN_DOT_TOKENS];
 
 	clear(sums, tokens);
 	if (whole > 0)
 		add_rounds(decode, row, x, whole, sums, tokens);
-	for (uint32_t k = whole; k < row->k; k += F8_ROUND) {
+	for (size_t k = whole; k < row->k; k += F8_ROUND) {
 #pragma GCC unroll 2
-		for (uint32_t half = 0; half < 2; half++)
+		for (size_t half = 0; half < 2; half++)
 			if (k + half * 64 < row->k)
 				add_ragged_64(decode, row, x, k, half, sums, tokens);
 	}

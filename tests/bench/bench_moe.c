@@ -27,6 +27,7 @@ enum {
 	EXPERTS = 128,
 	TOP_K = 8,
 	BLOCK = 128,
+	BLOCK_ELEMENTS = BLOCK * BLOCK,
 	MAX_TOKENS = 64,
 	MAX_ROUNDS = 1000,
 	READ_BYTES = 128 << 10, /* of one task of the reading loop */
@@ -66,10 +67,11 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void *big_alloc(uint64_t bytes)
+static void *big_alloc(uint64_t count, uint64_t size)
 {
-	void *memory = mmap(
-		NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const uint64_t bytes = count * size;
+	void *memory =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED) {
 		perror("bench_moe: mmap");
@@ -109,19 +111,19 @@ static void layer_create(struct layer *layer, gpusnap_dtype dtype)
 	memset(layer, 0, sizeof *layer);
 	layer->dtype = dtype;
 	layer->weight_bytes = elements * gpusnap_dtype_bits(dtype) / 8;
-	layer->weights = big_alloc(layer->weight_bytes);
-	layer->router = big_alloc(EXPERTS * HIDDEN * sizeof *layer->router);
-	layer->scales = big_alloc(elements / (BLOCK * BLOCK) * sizeof *layer->scales);
-	layer->x = big_alloc(MAX_TOKENS * HIDDEN * sizeof *layer->x);
-	layer->logits = big_alloc(MAX_TOKENS * EXPERTS * sizeof *layer->logits);
-	layer->router_weights = big_alloc(MAX_TOKENS * TOP_K * sizeof *layer->router_weights);
-	layer->ids = big_alloc(MAX_TOKENS * TOP_K * sizeof *layer->ids);
-	layer->mask = big_alloc(EXPERTS * sizeof *layer->mask);
-	layer->y = big_alloc((uint64_t)MAX_TOKENS * TOP_K * HIDDEN * sizeof *layer->y);
-	layer->out = big_alloc(MAX_TOKENS * HIDDEN * sizeof *layer->out);
-	layer->scratch = big_alloc(gsn_host_moe_scratch_bytes(&sizes));
+	layer->weights = big_alloc(layer->weight_bytes, 1);
+	layer->router = big_alloc(EXPERTS, HIDDEN * sizeof *layer->router);
+	layer->scales = big_alloc(elements / BLOCK_ELEMENTS, sizeof *layer->scales);
+	layer->x = big_alloc(MAX_TOKENS, HIDDEN * sizeof *layer->x);
+	layer->logits = big_alloc(MAX_TOKENS, EXPERTS * sizeof *layer->logits);
+	layer->router_weights = big_alloc(MAX_TOKENS, TOP_K * sizeof *layer->router_weights);
+	layer->ids = big_alloc(MAX_TOKENS, TOP_K * sizeof *layer->ids);
+	layer->mask = big_alloc(EXPERTS, sizeof *layer->mask);
+	layer->y = big_alloc(MAX_TOKENS, sizeof *layer->y * TOP_K * HIDDEN);
+	layer->out = big_alloc(MAX_TOKENS, HIDDEN * sizeof *layer->out);
+	layer->scratch = big_alloc(gsn_host_moe_scratch_bytes(&sizes), 1);
 	fill_weights(layer);
-	for (uint64_t i = 0; i < elements / (BLOCK * BLOCK); i++)
+	for (uint64_t i = 0; i < elements / BLOCK_ELEMENTS; i++)
 		layer->scales[i] = 0.01f;
 	for (uint32_t i = 0; i < EXPERTS; i++)
 		layer->mask[i] = 1;
@@ -173,9 +175,8 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 		.mask_length = EXPERTS,
 		.w13 = address(layer->weights),
 		.w13_scale = scaled ? address(layer->scales) : 0,
-		.w2 = address(layer->weights +
-			w13_elements * gpusnap_dtype_bits(layer->dtype) / 8),
-		.w2_scale = scaled ? address(layer->scales + w13_elements / (BLOCK * BLOCK)) : 0,
+		.w2 = address(layer->weights + w13_elements * gpusnap_dtype_bits(layer->dtype) / 8),
+		.w2_scale = scaled ? address(layer->scales + w13_elements / BLOCK_ELEMENTS) : 0,
 		.scratch = address(layer->scratch),
 		.y = address(layer->y),
 		.counters = address(&layer->counters)};
@@ -202,7 +203,7 @@ static uint64_t bytes_of_step(const struct layer *layer)
 		count += !chosen[layer->ids[i]];
 		chosen[layer->ids[i]] = true;
 	}
-	return count * (layer->weight_bytes / EXPERTS) + EXPERTS * HIDDEN * sizeof *layer->router;
+	return count * (layer->weight_bytes / EXPERTS) + sizeof *layer->router * EXPERTS * HIDDEN;
 }
 
 static void read_task(void *argument, uint64_t task)
@@ -254,7 +255,8 @@ static void measure(
 		middle = now();
 		bytes = bytes_of_step(layer);
 		reading.length = bytes;
-		reading.bytes = layer->weights +
+		reading.bytes =
+			layer->weights +
 			random_below(&layer->random, layer->weight_bytes - bytes + 1) / 64 * 64;
 		end = now();
 		steps[round] = (double)bytes / (middle - start);

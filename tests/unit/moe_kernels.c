@@ -126,14 +126,15 @@ static void check_against_float64(const struct expert_case *test)
 {
 	double *y = gsn_alloc(test->hidden, sizeof *y);
 	double *bound = gsn_alloc(test->hidden, sizeof *bound);
+	uint32_t pairs = test->tokens * test->top_k;
 	uint64_t local = 0;
 
-	for (uint32_t pair = 0; pair < test->tokens * test->top_k; pair++) {
+	for (uint32_t pair = 0; pair < pairs; pair++) {
 		check_pair(test, pair, y, bound);
 		local += (uint64_t)test->mask[test->ids[pair]];
 	}
 	ck_assert_uint_eq(test->counters.local, local);
-	ck_assert_uint_eq(test->counters.remote, test->tokens * test->top_k - local);
+	ck_assert_uint_eq(test->counters.remote, pairs - local);
 	ck_assert_uint_eq(test->counters.faults, 0);
 	gsn_free(y);
 	gsn_free(bound);
@@ -303,7 +304,7 @@ START_TEST(ranks_summed_slot_by_slot_give_the_bits_of_one_rank)
 				add_rank(&test, rank, world, sum, kinds[k]);
 			check_bits(sum, whole, count, "sum of ranks");
 			ck_assert_uint_eq(test.counters.local, 20);
-			ck_assert_uint_eq(test.counters.remote, 20 * (world - 1));
+			ck_assert_uint_eq(test.counters.remote, UINT64_C(20) * (world - 1));
 			ck_assert_uint_eq(test.counters.faults, 0);
 			gsn_free(whole);
 			gsn_free(sum);
@@ -423,9 +424,10 @@ START_TEST(nan_codes_of_f8_are_never_sanitised)
 			if (where == 0)
 				test.w13[gate * 2 + 77] = codes[c];
 			else if (where == 1)
-				test.w13[gate * 2 + gate / 2 + 5 * 256 + 255] = codes[c];
+				test.w13[gate * 2 + gate / 2 + UINT64_C(5) * 256 + 255] = codes[c];
 			else
-				test.w2[expert_case_w2_bytes(&test) * 2 + 9 * 128 + 64] = codes[c];
+				test.w2[expert_case_w2_bytes(&test) * 2 + UINT64_C(9) * 128 + 64] =
+					codes[c];
 			check_spoiled(&test, 2, where == 2);
 			expert_case_free(&test);
 		}

@@ -81,7 +81,7 @@ static void draw_routing(struct routing *r, uint64_t *random)
 		r->router[i] = random_unit(random);
 }
 
-static void check_logits(const struct routing *r, uint32_t token)
+static void check_logits(const struct routing *r, size_t token)
 {
 	for (uint32_t e = 0; e < r->experts; e++) {
 		double sum = 0.0, size = 0.0;
@@ -144,7 +144,7 @@ START_TEST(routing_agrees_with_float64_and_all_paths_with_each_other)
 		draw_routing(&routing, &random);
 		route(&routing, gsn_cpu_path_at(0), 1);
 		ck_assert_uint_eq(routing.counters.faults, 0);
-		for (uint32_t t = 0; t < routing.tokens; t++) {
+		for (size_t t = 0; t < routing.tokens; t++) {
 			const float *logits = routing.logits + t * routing.experts;
 			const int32_t *ids = routing.ids + t * routing.top_k;
 
@@ -319,7 +319,7 @@ START_TEST(rms_norm_agrees_with_float64_and_all_paths_with_each_other)
 			ck_ok(gsn_host_rms_norm(&host, &args, &err));
 			if (p == 0)
 				memcpy(first, out, sizeof out);
-			ck_assert_mem_eq(out, first, 3 * args.hidden * sizeof *out);
+			ck_assert_mem_eq(out, first, sizeof *out * 3 * args.hidden);
 		}
 		check_norm(&args, x, weights, out);
 	}
