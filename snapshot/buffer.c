@@ -435,15 +435,12 @@ static gpusnap_status check_span(
 static gpusnap_status copy_and_wait(gpusnap_registry *registry, enum gsn_copy_direction direction,
 	uint64_t dst, uint64_t src, uint64_t length, gpusnap_error *err)
 {
-	const struct gsn_device_ops *ops = registry->device->ops;
 	gpusnap_status s;
 
 	if (length == 0)
 		return GPUSNAP_OK;
-	s = ops->copy(registry->stream, direction, dst, src, length, err);
-	if (!s)
-		s = ops->stream_sync(registry->stream, err);
-	return s;
+	s = registry->device->ops->copy(registry->stream, direction, dst, src, length, err);
+	return gsn_registry_settle(registry, s, err);
 }
 
 gpusnap_status gpusnap_buffer_read(gpusnap_registry *registry, const char *name, uint64_t offset,

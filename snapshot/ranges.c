@@ -161,7 +161,5 @@ gpusnap_status gsn_ranges_digest(gpusnap_registry *registry, const struct gsn_ra
 	gpusnap_status s =
 		gsn_ranges_digest_async(registry, registry->stream, ranges, count, ret_leaves, err);
 
-	if (!s)
-		s = registry->device->ops->stream_sync(registry->stream, err);
-	return s;
+	return gsn_registry_settle(registry, s, err);
 }

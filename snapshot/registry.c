@@ -90,6 +90,18 @@ void gsn_job_end(gpusnap_registry *registry)
 	gsn_registry_unlock(registry);
 }
 
+gpusnap_status gsn_registry_settle(
+	const gpusnap_registry *registry, gpusnap_status s, gpusnap_error *err)
+{
+	const struct gsn_device_ops *ops = registry->device->ops;
+
+	if (!s)
+		s = ops->stream_sync(registry->stream, err);
+	if (s)
+		(void)ops->stream_sync(registry->stream, NULL);
+	return s;
+}
+
 static gpusnap_status check_rank(
 	const char *what, uint32_t rank, uint32_t *size, gpusnap_error *err)
 {

@@ -97,6 +97,13 @@ void gsn_job_end(gpusnap_registry *registry);
 /* For whatever changes the tables: E_BUSY inside a job. Call with the lock held. */
 gpusnap_status gsn_registry_idle(const gpusnap_registry *registry, gpusnap_error *err);
 
+/*
+ * Wait for the registry's stream: after a failure `s` too, so that no work is left that touches
+ * memory which is about to go. Answers `s`, or how the wait failed.
+ */
+gpusnap_status gsn_registry_settle(
+	const gpusnap_registry *registry, gpusnap_status s, gpusnap_error *err);
+
 struct gsn_region *gsn_registry_region(const gpusnap_registry *registry, uint32_t id);
 struct gsn_buffer *gsn_registry_buffer(const gpusnap_registry *registry, const char *name);
 bool gsn_registry_has_view(const gpusnap_registry *registry, const char *name);

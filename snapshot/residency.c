@@ -71,16 +71,12 @@ void gsn_regions_unmap(gpusnap_registry *registry, struct gsn_region *const *reg
 gpusnap_status gsn_regions_poison(gpusnap_registry *registry, struct gsn_region *const *regions,
 	size_t count, gpusnap_error *err)
 {
-	const struct gsn_device_ops *ops = registry->device->ops;
+	gpusnap_status s = GPUSNAP_OK;
 
-	for (size_t i = 0; i < count; i++) {
-		gpusnap_status s = ops->fill(registry->stream, regions[i]->address, GSN_POISON_BYTE,
-			regions[i]->bytes, err);
-
-		if (s)
-			return s;
-	}
-	return ops->stream_sync(registry->stream, err);
+	for (size_t i = 0; !s && i < count; i++)
+		s = registry->device->ops->fill(registry->stream, regions[i]->address,
+			GSN_POISON_BYTE, regions[i]->bytes, err);
+	return gsn_registry_settle(registry, s, err);
 }
 
 /* ---- finish ---- */
@@ -109,10 +105,8 @@ static gpusnap_status fill_zeros(gpusnap_registry *registry, struct gsn_region *
 			is_among(ranges[i].region, regions, count))
 			s = ops->fill(registry->stream, gsn_range_address(&ranges[i]), 0,
 				ranges[i].bytes, err);
-	if (!s)
-		s = ops->stream_sync(registry->stream, err);
 	gsn_free(ranges);
-	return s;
+	return gsn_registry_settle(registry, s, err);
 }
 
 static bool is_recomputed(const struct gsn_region *region)
