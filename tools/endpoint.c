@@ -12,16 +12,19 @@
 
 #include "formats/base/fail.h"
 
-static gpusnap_status directory_path(char path[ENDPOINT_PATH_MAX], gpusnap_error *err)
+/* Leaves room for "/", a pid and ".sock". */
+enum { DIRECTORY_MAX = ENDPOINT_PATH_MAX - 24 };
+
+static gpusnap_status directory_path(char path[DIRECTORY_MAX], gpusnap_error *err)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 	int length;
 
 	if (runtime && runtime[0] == '/')
-		length = snprintf(path, ENDPOINT_PATH_MAX, "%s/gpusnap", runtime);
+		length = snprintf(path, DIRECTORY_MAX, "%s/gpusnap", runtime);
 	else
-		length = snprintf(path, ENDPOINT_PATH_MAX, "/tmp/gpusnap-%u", (unsigned)getuid());
-	if (length >= ENDPOINT_PATH_MAX - 24)
+		length = snprintf(path, DIRECTORY_MAX, "/tmp/gpusnap-%u", (unsigned)getuid());
+	if (length >= DIRECTORY_MAX)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"XDG_RUNTIME_DIR is too long for a socket path: '%s'", runtime);
 	return GPUSNAP_OK;
@@ -44,7 +47,7 @@ static gpusnap_status check_directory(const char *path, gpusnap_error *err)
 
 gpusnap_status endpoint_prepare(char path[ENDPOINT_PATH_MAX], gpusnap_error *err)
 {
-	char directory[ENDPOINT_PATH_MAX];
+	char directory[DIRECTORY_MAX];
 	gpusnap_status s = directory_path(directory, err);
 
 	if (s)
@@ -98,7 +101,7 @@ static int by_pid(const void *a, const void *b)
 
 gpusnap_status endpoint_find_all(struct endpoint_list *ret_list, gpusnap_error *err)
 {
-	char directory[ENDPOINT_PATH_MAX];
+	char directory[DIRECTORY_MAX];
 	struct endpoint_list list = {0};
 	struct dirent *entry;
 	DIR *dir = NULL;
