@@ -412,5 +412,5 @@ int main(void)
 		another_user_is_refused_even_when_the_socket_is_open_to_all,
 	};
 
-	return RUN_SUITE("agent_abuse", tests);
+	return AGENT_SUITE("agent_abuse", tests);
 }

@@ -10,6 +10,21 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "tests/support/tempdir.h"
+
+static char root[PATH_MAX];
+
+int agent_run_suite(const char *name, const TTest *const *tests, size_t count)
+{
+	int status;
+
+	tempdir_make(root, "/tmp"); /* not $TMPDIR: the path of a socket must be short */
+	assert(chmod(root, 0711) == 0); /* one test connects as another user */
+	status = run_suite(name, tests, count);
+	tempdir_remove(root);
+	return status;
+}
+
 static void open_registry(struct agent_fixture *f)
 {
 	gpusnap_region_options region = GPUSNAP_REGION_OPTIONS_INIT;
@@ -34,9 +49,9 @@ void agent_open(struct agent_fixture *f, const struct gsn_agent_limits *limits)
 	gpusnap_error err;
 
 	memset(f, 0, sizeof *f);
-	(void)snprintf(f->folder, sizeof f->folder, "/tmp/gpusnap-agent-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(f->folder));
-	(void)snprintf(f->path, sizeof f->path, "%s/socket", f->folder);
+	tempdir_make(f->folder, root);
+	ck_assert_int_lt(
+		snprintf(f->path, sizeof f->path, "%s/socket", f->folder), (int)sizeof f->path);
 	open_registry(f);
 	if (limits)
 		ck_ok(gsn_agent_start(f->registry, f->path, limits, &f->agent, &err));

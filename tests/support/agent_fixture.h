@@ -2,6 +2,7 @@
 #ifndef GPUSNAP_TEST_AGENT_FIXTURE_H
 #define GPUSNAP_TEST_AGENT_FIXTURE_H
 /* An agent over a small registry in a folder of its own, and a client that sends raw bytes. */
+#include <limits.h>
 #include <stddef.h>
 
 #include <gpusnap/agent.h>
@@ -10,12 +11,17 @@
 #include "tests/support/suite.h"
 
 struct agent_fixture {
-	char folder[64];
+	char folder[PATH_MAX];
 	char path[96]; /* of the socket */
 	gpusnap_device *device;
 	gpusnap_registry *registry; /* region 1 "weights", buffer "w" of 8 bytes "content" */
 	gpusnap_agent *agent;
 };
+
+/* run_suite() with a folder for all sockets, gone afterwards whatever has failed. */
+int agent_run_suite(const char *name, const TTest *const *tests, size_t count);
+#define AGENT_SUITE(name, tests)                                                                   \
+	agent_run_suite((name), (tests), sizeof(tests) / sizeof((tests)[0]))
 
 /* NULL limits: the documented ones. */
 void agent_open(struct agent_fixture *f, const struct gsn_agent_limits *limits);

@@ -354,7 +354,7 @@ static gpusnap_status start_at(struct agent_fixture *f, const char *path, gpusna
 START_TEST(bad_places_for_a_socket_are_refused)
 {
 	struct agent_fixture f;
-	char path[200], long_path[400];
+	char path[PATH_MAX + 16], long_path[PATH_MAX + 256];
 	gpusnap_error err;
 	int fd;
 
@@ -553,5 +553,5 @@ int main(void)
 		two_clients_are_served_side_by_side,
 	};
 
-	return RUN_SUITE("agent_protocol", tests);
+	return AGENT_SUITE("agent_protocol", tests);
 }

@@ -9,11 +9,14 @@
 #include <gpusnap/snapshot.h>
 
 #include "tests/support/state_fixture.h"
+#include "tests/support/tempdir.h"
+
+static char root[PATH_MAX];
 
 struct saved {
 	struct state state;
-	char folder[64];
-	char path[96];
+	char folder[PATH_MAX];
+	char path[PATH_MAX];
 };
 
 static void save_to(struct saved *f, const char *path, bool replace)
@@ -29,9 +32,8 @@ static void save_to(struct saved *f, const char *path, bool replace)
 static void open_saved(struct saved *f, const gpusnap_region_options *region)
 {
 	memset(f, 0, sizeof *f);
-	(void)snprintf(f->folder, sizeof f->folder, "/tmp/gpusnap-offload-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(f->folder));
-	(void)snprintf(f->path, sizeof f->path, "%s/state.gsnap", f->folder);
+	tempdir_make(f->folder, root);
+	tempdir_join(f->path, f->folder, "s");
 	state_open(&f->state, NULL, region);
 	save_to(f, f->path, false);
 }
@@ -55,7 +57,7 @@ static gpusnap_status offload(struct saved *f, gpusnap_backing backing,
 static void offload_to_snapshot(struct saved *f, gpusnap_backing backing)
 {
 	gpusnap_offload_report report;
-	char expected[128];
+	char expected[PATH_MAX + 16];
 	gpusnap_error err;
 
 	(void)snprintf(expected, sizeof expected, "snapshot %s", f->path);
@@ -395,5 +397,10 @@ int main(void)
 		process_shrinks_by_the_size_of_the_state,
 	};
 
-	return RUN_SUITE("offload_to_file", tests);
+	int status;
+
+	tempdir_make(root, NULL);
+	status = RUN_SUITE("offload_to_file", tests);
+	tempdir_remove(root);
+	return status;
 }
