@@ -16,6 +16,7 @@ struct suspicion {
 	bool known;   /* there are leaves to compare with */
 	bool own;     /* a leaf of this expert alone differs */
 	int64_t leaf; /* first that differs; -1: none */
+	int64_t last; /* last that differs */
 };
 
 /* Compare the leaves that hold bytes [begin, end) of a buffer. */
@@ -41,6 +42,7 @@ static gpusnap_status compare_leaves(gpusnap_dispatch *dispatch, const struct gs
 			continue;
 		if (ret->leaf < 0)
 			ret->leaf = (int64_t)(first + i);
+		ret->last = (int64_t)(first + i);
 		ret->own |= leaf_begin >= begin && leaf_end <= end;
 	}
 	gsn_free(live);
@@ -81,6 +83,12 @@ static const gpusnap_moe_slot weight_slots[] = {GPUSNAP_MOE_W13, GPUSNAP_MOE_W2}
 static const gpusnap_moe_slot scale_slots[] = {GPUSNAP_MOE_W13_SCALE, GPUSNAP_MOE_W2_SCALE};
 
 enum { PAIR = 2 };
+
+static bool is_expert_slot(gpusnap_moe_slot slot)
+{
+	return slot == weight_slots[0] || slot == weight_slots[1] || slot == scale_slots[0] ||
+	       slot == scale_slots[1];
+}
 
 /* One expert whose output differs, and all that speaks for or against its buffers. */
 struct inquiry {
@@ -135,16 +143,36 @@ static bool scale_named(struct inquiry *inquiry)
 	return false;
 }
 
-/* Somebody else's failure in the same buffer and leaf. */
-static bool leaf_explained(const struct inquiry *inquiry, gpusnap_moe_slot slot)
+/* The leaf holds bytes of another expert that is known to be damaged there. */
+static bool leaf_explained(const struct inquiry *inquiry, gpusnap_moe_slot slot, int64_t leaf)
 {
 	const struct gsn_findings *findings = &inquiry->proof->findings;
+	const struct gsn_layer *layer = &inquiry->proof->dispatch->layers[inquiry->index];
+	const gpusnap_mask_type *mask = &layer->spec->mask;
+	uint64_t part = layer->operands[slot].bytes / mask->local;
 
-	for (size_t i = 0; i < findings->count; i++)
-		if (findings->items[i].index == inquiry->index && findings->items[i].slot == slot &&
-			findings->items[i].failure.leaf == inquiry->slots[slot].leaf)
+	for (size_t i = 0; i < findings->count; i++) {
+		const struct gsn_finding *other = &findings->items[i];
+		uint64_t begin;
+
+		if (other->index != inquiry->index || other->slot != slot ||
+			other->failure.expert < 0)
+			continue;
+		begin = ((uint32_t)other->failure.expert - mask->first) * part;
+		if (begin / GPUSNAP_LEAF_BYTES <= (uint64_t)leaf &&
+			(begin + part - 1) / GPUSNAP_LEAF_BYTES >= (uint64_t)leaf)
 			return true;
+	}
 	return false;
+}
+
+/* Leaves that are shared with neighbours can only be the first and the last of an expert. */
+static bool slot_explained(const struct inquiry *inquiry, gpusnap_moe_slot slot)
+{
+	const struct suspicion *suspicion = &inquiry->slots[slot];
+
+	return leaf_explained(inquiry, slot, suspicion->leaf) &&
+	       leaf_explained(inquiry, slot, suspicion->last);
 }
 
 /* GSN_NO_SLOT when no weight can be told from a neighbour's. */
@@ -154,7 +182,7 @@ static gpusnap_moe_slot shared_suspect(const struct inquiry *inquiry, bool even_
 		gpusnap_moe_slot slot = weight_slots[i];
 
 		if (inquiry->slots[slot].leaf >= 0 &&
-			(even_if_explained || !leaf_explained(inquiry, slot)))
+			(even_if_explained || !slot_explained(inquiry, slot)))
 			return slot;
 	}
 	return GSN_NO_SLOT;
@@ -170,11 +198,8 @@ static gpusnap_moe_slot differing_scale(const struct inquiry *inquiry)
 
 static gpusnap_status judge_shared(struct inquiry *inquiry, gpusnap_error *err)
 {
-	gpusnap_moe_slot slot;
+	gpusnap_moe_slot slot = shared_suspect(inquiry, false);
 
-	if (weights_named(inquiry))
-		return GPUSNAP_OK;
-	slot = shared_suspect(inquiry, false);
 	if (slot == GSN_NO_SLOT && scale_named(inquiry))
 		return GPUSNAP_OK;
 	if (slot == GSN_NO_SLOT)
@@ -189,43 +214,45 @@ static gpusnap_status judge_shared(struct inquiry *inquiry, gpusnap_error *err)
 		err);
 }
 
-static gpusnap_status judge(struct inquiry *inquiry, gpusnap_error *err)
+static gpusnap_status open_inquiry(struct inquiry *inquiry, const gpusnap_baseline *baseline,
+	uint32_t local, gpusnap_error *err)
 {
+	const struct gsn_layer *layer = &inquiry->proof->dispatch->layers[inquiry->index];
+	const gpusnap_mask_type *mask = &layer->spec->mask;
 	gpusnap_status status = GPUSNAP_OK;
-	bool convicted = false;
 
-	if (!inquiry->slots[GPUSNAP_MOE_W13].known || !inquiry->slots[GPUSNAP_MOE_W2].known) {
-		if (weights_named(inquiry) || scale_named(inquiry))
-			return GPUSNAP_OK;
-		return name_nothing(inquiry,
-			"no leaf digests of its buffers at hand to tell which: give the snapshot",
-			err);
-	}
-	for (int i = 0; i < PAIR && !status; i++) {
-		if (!inquiry->slots[weight_slots[i]].own)
-			continue;
-		convicted = true;
-		status = name_slot(inquiry, weight_slots[i], err);
-	}
-	return status || convicted ? status : judge_shared(inquiry, err);
+	inquiry->expert = (int32_t)(mask->first + local);
+	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
+		if (is_expert_slot((gpusnap_moe_slot)slot))
+			status = suspect(inquiry->proof, baseline, &layer->operands[slot], local,
+				mask->local, &inquiry->slots[slot], err);
+	return status;
 }
 
-gpusnap_status gsn_blame_expert(struct gsn_proof *proof, const gpusnap_baseline *baseline,
+gpusnap_status gsn_blame_convict(struct gsn_proof *proof, const gpusnap_baseline *baseline,
 	uint32_t index, uint32_t local, const char *what, gpusnap_error *err)
 {
-	const struct gsn_layer *layer = &proof->dispatch->layers[index];
-	const gpusnap_mask_type *mask = &layer->spec->mask;
-	struct inquiry inquiry = {.proof = proof,
-		.index = index,
-		.expert = (int32_t)(mask->first + local),
-		.what = what};
-	gpusnap_status status = GPUSNAP_OK;
+	struct inquiry inquiry = {.proof = proof, .index = index, .what = what};
+	gpusnap_status status = open_inquiry(&inquiry, baseline, local, err);
 
 	for (int i = 0; i < PAIR && !status; i++)
-		status = suspect(proof, baseline, &layer->operands[weight_slots[i]], local,
-			mask->local, &inquiry.slots[weight_slots[i]], err);
-	for (int i = 0; i < PAIR && !status; i++)
-		status = suspect(proof, baseline, &layer->operands[scale_slots[i]], local,
-			mask->local, &inquiry.slots[scale_slots[i]], err);
-	return status ? status : judge(&inquiry, err);
+		if (inquiry.slots[weight_slots[i]].own)
+			status = name_slot(&inquiry, weight_slots[i], err);
+	return status;
+}
+
+gpusnap_status gsn_blame_suspect(struct gsn_proof *proof, const gpusnap_baseline *baseline,
+	uint32_t index, uint32_t local, const char *what, gpusnap_error *err)
+{
+	struct inquiry inquiry = {.proof = proof, .index = index, .what = what};
+	gpusnap_status status = open_inquiry(&inquiry, baseline, local, err);
+
+	if (status || weights_named(&inquiry))
+		return status;
+	if (inquiry.slots[GPUSNAP_MOE_W13].known && inquiry.slots[GPUSNAP_MOE_W2].known)
+		return judge_shared(&inquiry, err);
+	if (scale_named(&inquiry))
+		return GPUSNAP_OK;
+	return name_nothing(&inquiry,
+		"no leaf digests of its buffers at hand to tell which: give the snapshot", err);
 }

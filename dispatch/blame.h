@@ -7,10 +7,14 @@
 #include "dispatch/proof.h"
 
 /*
- * Name what broke local expert `local` of a layer, unless a failure that is known already explains
- * it. `baseline` may be NULL. `what` says how the outputs differ.
+ * Name what broke local expert `local` of a layer: first call convict for every expert whose output
+ * differs, which goes by leaves that are its alone, then suspect, which weighs the rest unless a
+ * failure that is known by then explains it. `baseline` may be NULL. `what` says how the outputs
+ * differ.
  */
-gpusnap_status gsn_blame_expert(struct gsn_proof *proof, const gpusnap_baseline *baseline,
+gpusnap_status gsn_blame_convict(struct gsn_proof *proof, const gpusnap_baseline *baseline,
+	uint32_t index, uint32_t local, const char *what, gpusnap_error *err);
+gpusnap_status gsn_blame_suspect(struct gsn_proof *proof, const gpusnap_baseline *baseline,
 	uint32_t index, uint32_t local, const char *what, gpusnap_error *err);
 
 /* First leaf of the slot's buffer that differs from the baseline; -1: none, or not known. */

@@ -26,7 +26,6 @@ struct exact_dot {
 	double bound;
 };
 
-/* The weights are exact; x is exact when x_bound is NULL. */
 static struct exact_dot dot_floats(const double *w, const float *x, uint32_t length)
 {
 	double value = 0.0;
@@ -46,13 +45,15 @@ static struct exact_dot dot_bounded(
 {
 	double value = 0.0;
 	double sum = 0.0;
-	double carried = 0.0;
+	double squares = 0.0;
+	double carried;
 
 	for (uint32_t i = 0; i < length; i++) {
 		value += w[i] * x[i];
 		sum += fabs(w[i] * x[i]);
-		carried += fabs(w[i]) * x_bound[i];
+		squares += w[i] * w[i] * x_bound[i] * x_bound[i];
 	}
+	carried = sqrt(squares);
 	return (struct exact_dot){value, carried + gsn_dot_bound(length, sum + carried)};
 }
 

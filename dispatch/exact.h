@@ -7,8 +7,9 @@
  *
  * A float32 dot product of length K is within 4 sqrt(K) 2^-24 sum|w_i x_i| of the exact one:
  * rounding errors add up like a random walk, worst seen far below four standard deviations (the
- * certain bound has K for 4 sqrt(K)). Bounds go through activation, product and down projection by
- * the usual first-order rules plus the product of both errors.
+ * certain bound has K for 4 sqrt(K)). Bounds go through activation and product by the usual
+ * first-order rules plus the product of both errors; into the next dot product they go as the root
+ * of the sum of their squares, because rows of w13 are rounded independently of each other.
  */
 #include <stdint.h>
 

@@ -119,7 +119,11 @@ static gpusnap_status compare_control(struct trial *trial, uint32_t index, gpusn
 	return status;
 }
 
-static gpusnap_status compare_experts(struct trial *trial, uint32_t index, gpusnap_error *err)
+typedef gpusnap_status blame_fn(struct gsn_proof *proof, const gpusnap_baseline *baseline,
+	uint32_t index, uint32_t local, const char *what, gpusnap_error *err);
+
+static gpusnap_status blame_experts(
+	struct trial *trial, uint32_t index, blame_fn *blame, gpusnap_error *err)
 {
 	const gpusnap_probe_layer *now = &trial->proof.now->layers[index];
 	const gpusnap_probe_layer *then = &trial->record->layers[index];
@@ -130,9 +134,16 @@ static gpusnap_status compare_experts(struct trial *trial, uint32_t index, gpusn
 		if (gpusnap_digest_equal(now->experts[i], then->experts[i]))
 			continue;
 		describe_digests("output", now->experts[i], then->experts[i], what, sizeof what);
-		status = gsn_blame_expert(&trial->proof, trial->baseline, index, i, what, err);
+		status = blame(&trial->proof, trial->baseline, index, i, what, err);
 	}
 	return status;
+}
+
+static gpusnap_status compare_experts(struct trial *trial, uint32_t index, gpusnap_error *err)
+{
+	gpusnap_status status = blame_experts(trial, index, gsn_blame_convict, err);
+
+	return status ? status : blame_experts(trial, index, gsn_blame_suspect, err);
 }
 
 /* First layer whose decode differs; the layer count for none. */

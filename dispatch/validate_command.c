@@ -9,34 +9,34 @@
 
 #include "dispatch/dispatch_state.h"
 #include "formats/base/fail.h"
+#include "snapshot/agent_args.h"
 
 static const char record_name[] = "probe";
 
 struct request {
-	int record;
-	const char *file; /* borrowed from the arguments; NULL: the registry's own record */
-	long long tokens, steps, seed; /* 0: not given */
+	bool record;
+	const char *file;	      /* borrowed from the arguments; NULL: the registry's record */
+	uint64_t tokens, steps, seed; /* 0: not given */
 };
 
 static gpusnap_status read_request(gpusnap_json *args, struct request *request, gpusnap_error *err)
 {
-	gpusnap_status status = GPUSNAP_OK;
+	const struct gsn_arg members[] = {
+		{"record", &request->record, GSN_ARG_BOOLEAN, false},
+		{"file", &request->file, GSN_ARG_PATH, false},
+		{"tokens", &request->tokens, GSN_ARG_NUMBER, false},
+		{"steps", &request->steps, GSN_ARG_NUMBER, false},
+		{"seed", &request->seed, GSN_ARG_NUMBER, false},
+	};
+	gpusnap_status status =
+		gsn_args_parse(args, "validate", members, sizeof members / sizeof members[0], err);
 
-	*request = (struct request){0};
-	if (args)
-		status = gpusnap_json_unpack(args, "validate arguments", err,
-			"{s?b, s?s, s?I, s?I, s?I !}", "record", &request->record, "file",
-			&request->file, "tokens", &request->tokens, "steps", &request->steps,
-			"seed", &request->seed);
 	if (status)
 		return status;
-	if (request->tokens < 0 || request->tokens > GPUSNAP_PROBE_TOKENS_MAX ||
-		request->steps < 0 || request->steps > GPUSNAP_PROBE_TOKENS_MAX ||
-		request->seed < 0)
+	if (request->tokens > GPUSNAP_PROBE_TOKENS_MAX || request->steps > GPUSNAP_PROBE_TOKENS_MAX)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"validate: tokens %lld and steps %lld must be in 0..%u, seed %lld not "
-			"negative",
-			request->tokens, request->steps, GPUSNAP_PROBE_TOKENS_MAX, request->seed);
+			"validate: %" PRIu64 " tokens, %" PRIu64 " steps; at most %u of each",
+			request->tokens, request->steps, GPUSNAP_PROBE_TOKENS_MAX);
 	if (request->file && request->record)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"validate: a record is taken of live state or read from '%.200s', not both",
@@ -62,7 +62,7 @@ static gpusnap_status evidence_from_live(gpusnap_dispatch *dispatch, const struc
 	gpusnap_validate_options options = GPUSNAP_VALIDATE_OPTIONS_INIT;
 	gpusnap_status status;
 
-	options.seed = (uint64_t)request->seed;
+	options.seed = request->seed;
 	options.tokens = (uint32_t)request->tokens;
 	options.steps = (uint32_t)request->steps;
 	status = gpusnap_probe_record(dispatch, &options, &ret->probe, err);
@@ -118,9 +118,9 @@ static gpusnap_status check_request(
 		const char *what;
 		uint64_t asked, recorded;
 	} rows[] = {
-		{"tokens", (uint64_t)request->tokens, probe->tokens},
-		{"steps", (uint64_t)request->steps, probe->steps},
-		{"seed", (uint64_t)request->seed, probe->seed},
+		{"tokens", request->tokens, probe->tokens},
+		{"steps", request->steps, probe->steps},
+		{"seed", request->seed, probe->seed},
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -222,7 +222,7 @@ static gpusnap_status validate_command(gpusnap_registry *registry, void *user, g
 {
 	gpusnap_dispatch *dispatch = user;
 	struct evidence evidence = {0};
-	struct request request;
+	struct request request = {0};
 	gpusnap_status status = read_request(args, &request, err);
 
 	if (status)

@@ -31,7 +31,7 @@ struct moe_shape {
 /* Small, and none of its sizes equals another. */
 #define MOE_SHAPE_INIT                                                                             \
 	{                                                                                          \
-		.layers = 2, .hidden = 96, .intermediate = 48, .experts = 8, .top_k = 3,           \
+		.layers = 2, .hidden = 96, .intermediate = 40, .experts = 8, .top_k = 3,           \
 		.dtype = GPUSNAP_BF16, .block = 32, .mask = GPUSNAP_MASK_STANDARD, .ep_size = 1    \
 	}
 
