@@ -108,8 +108,7 @@ START_TEST(defaults_are_seed_1_tokens_8_steps_4)
 	ck_assert_uint_eq(probe->tokens, 8);
 	ck_assert_uint_eq(probe->steps, 4);
 	for (uint32_t i = 0; i < shape.layers; i++)
-		ck_assert_uint_eq(
-			probe->layers[i].local_assignments, 8 * 4 * (uint64_t)shape.top_k);
+		ck_assert_uint_eq(probe->layers[i].local_assignments, (uint64_t)32 * shape.top_k);
 	gpusnap_probe_free(probe);
 	moe_state_free(&state);
 }

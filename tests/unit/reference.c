@@ -189,7 +189,7 @@ START_TEST(ids_in_another_order_agree)
 	moe_state_load(&state, "mixtral", &options);
 	open_values(&values, "mixtral");
 	read_module(&module, &values, "model.layers.0.mlp");
-	for (uint32_t t = 0; t < module.reference.tokens; t++) {
+	for (size_t t = 0; t < module.reference.tokens; t++) {
 		int64_t id = module.ids[2 * t];
 		float weight = module.weights[2 * t];
 
