@@ -194,7 +194,7 @@ int main(void)
 	int status;
 
 	tempdir_make(root, NULL);
-	status = RUN_SUITE("validate_command", tests);
+	status = RUN_SUITE("agent_validate", tests);
 	tempdir_remove(root);
 	return status;
 }

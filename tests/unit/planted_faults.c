@@ -700,5 +700,5 @@ int main(void)
 		a_record_of_something_else_is_refused,
 	};
 
-	return RUN_SUITE("validate", tests);
+	return RUN_SUITE("planted_faults", tests);
 }

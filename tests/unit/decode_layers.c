@@ -475,5 +475,5 @@ int main(void)
 		a_missing_buffer_and_an_unbound_mask_are_named,
 	};
 
-	return RUN_SUITE("decode", tests);
+	return RUN_SUITE("decode_layers", tests);
 }

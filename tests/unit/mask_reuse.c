@@ -149,5 +149,5 @@ int main(void)
 		no_mask_is_built_while_its_region_is_offloaded,
 	};
 
-	return RUN_SUITE("mask_cache", tests);
+	return RUN_SUITE("mask_reuse", tests);
 }

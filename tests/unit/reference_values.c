@@ -390,5 +390,5 @@ int main(void)
 		ranks_of_every_checkpoint_add_up_to_the_whole,
 	};
 
-	return RUN_SUITE("reference", tests);
+	return RUN_SUITE("reference_values", tests);
 }

@@ -236,5 +236,5 @@ int main(void)
 		limits_are_told,
 	};
 
-	return RUN_SUITE("probe", tests);
+	return RUN_SUITE("probe_runs", tests);
 }
