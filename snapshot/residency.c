@@ -79,8 +79,6 @@ gpusnap_status gsn_regions_poison(gpusnap_registry *registry, struct gsn_region 
 	return gsn_registry_settle(registry, s, err);
 }
 
-/* ---- finish ---- */
-
 static bool is_among(
 	const struct gsn_region *region, struct gsn_region *const *regions, size_t count)
 {
@@ -90,8 +88,9 @@ static bool is_among(
 	return false;
 }
 
-static gpusnap_status fill_zeros(gpusnap_registry *registry, struct gsn_region *const *regions,
-	size_t count, gpusnap_error *err)
+/* Fill the ranges of `regions` that `wanted` chooses, and wait. */
+static gpusnap_status fill_ranges(gpusnap_registry *registry, struct gsn_region *const *regions,
+	size_t count, bool (*wanted)(gpusnap_policy policy), uint8_t value, gpusnap_error *err)
 {
 	const struct gsn_device_ops *ops = registry->device->ops;
 	struct gsn_range *ranges;
@@ -101,12 +100,30 @@ static gpusnap_status fill_zeros(gpusnap_registry *registry, struct gsn_region *
 	if (s)
 		return s;
 	for (size_t i = 0; !s && i < range_count; i++)
-		if (ranges[i].policy == GPUSNAP_POLICY_ZERO && ranges[i].bytes > 0 &&
+		if (wanted(ranges[i].policy) && ranges[i].bytes > 0 &&
 			is_among(ranges[i].region, regions, count))
-			s = ops->fill(registry->stream, gsn_range_address(&ranges[i]), 0,
+			s = ops->fill(registry->stream, gsn_range_address(&ranges[i]), value,
 				ranges[i].bytes, err);
 	gsn_free(ranges);
 	return gsn_registry_settle(registry, s, err);
+}
+
+static bool is_not_kept(gpusnap_policy policy)
+{
+	return policy != GPUSNAP_POLICY_KEEP;
+}
+
+gpusnap_status gsn_regions_poison_rest(gpusnap_registry *registry,
+	struct gsn_region *const *regions, size_t count, gpusnap_error *err)
+{
+	return fill_ranges(registry, regions, count, is_not_kept, GSN_POISON_BYTE, err);
+}
+
+/* ---- finish ---- */
+
+static bool is_zeroed(gpusnap_policy policy)
+{
+	return policy == GPUSNAP_POLICY_ZERO;
 }
 
 static bool is_recomputed(const struct gsn_region *region)
@@ -155,7 +172,7 @@ static gpusnap_region_state final_state(const struct gsn_region *region)
 gpusnap_status gsn_regions_finish(gpusnap_registry *registry, struct gsn_region *const *regions,
 	size_t count, gpusnap_error *err)
 {
-	gpusnap_status s = fill_zeros(registry, regions, count, err);
+	gpusnap_status s = fill_ranges(registry, regions, count, is_zeroed, 0, err);
 
 	if (!s)
 		s = call_backs(regions, count, err);

@@ -25,6 +25,9 @@ void gsn_regions_unmap(gpusnap_registry *registry, struct gsn_region *const *reg
 /* Fill every byte of mapped regions with the poison byte and wait. */
 gpusnap_status gsn_regions_poison(gpusnap_registry *registry, struct gsn_region *const *regions,
 	size_t count, gpusnap_error *err);
+/* The same for those bytes that are not kept, for a job that poisons kept ones as it goes. */
+gpusnap_status gsn_regions_poison_rest(gpusnap_registry *registry,
+	struct gsn_region *const *regions, size_t count, gpusnap_error *err);
 /*
  * Kept bytes are back: zero what policy zero promises, call refill, then remapped (where the
  * region was offloaded), set the final state and drop the backing snapshot. On failure no state

@@ -60,7 +60,8 @@ static gpusnap_status overwrite(
 	struct restore *restore, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_registry *registry = restore->registry;
-	gpusnap_status status = gsn_regions_poison(registry, restore->regions, restore->count, err);
+	gpusnap_status status =
+		gsn_regions_poison_rest(registry, restore->regions, restore->count, err);
 
 	if (!status)
 		status = gsn_restore_regions(registry, restore->snapshot, restore->regions,

@@ -17,6 +17,7 @@
 #include "snapshot/io_options.h"
 #include "snapshot/ranges.h"
 #include "snapshot/reader.h"
+#include "snapshot/residency.h"
 
 /* Blocks whose copies may be under way while the next is awaited. */
 enum { HELD = 3 };
@@ -149,16 +150,23 @@ static void refill_close(struct refill *r)
 
 /* ---- one block ---- */
 
+/*
+ * Memory is poisoned right before it is written and not in a pass of its own, which on a host would
+ * cost as much as the copy. A copy that does not happen leaves poison either way.
+ */
 static gpusnap_status copy_block(
 	struct refill *r, const struct gsn_block *block, gpusnap_error *err)
 {
 	gpusnap_status status = GPUSNAP_OK;
 	struct gsn_run run;
 
-	while (!status && gsn_cursor_next_run(&r->to_copy, block->end, &run))
-		status = r->ops->copy(r->copying, GSN_HOST_TO_DEVICE, run.address,
-			gsn_host_address(block->memory + (run.file_offset - block->begin)),
-			run.bytes, err);
+	while (!status && gsn_cursor_next_run(&r->to_copy, block->end, &run)) {
+		status = r->ops->fill(r->copying, run.address, GSN_POISON_BYTE, run.bytes, err);
+		if (!status)
+			status = r->ops->copy(r->copying, GSN_HOST_TO_DEVICE, run.address,
+				gsn_host_address(block->memory + (run.file_offset - block->begin)),
+				run.bytes, err);
+	}
 	return status;
 }
 

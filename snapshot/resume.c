@@ -25,6 +25,21 @@ static gpusnap_status read_backings(
 	return s;
 }
 
+/* What comes from a snapshot is poisoned where it arrives. */
+static gpusnap_status poison(
+	gpusnap_registry *registry, const struct gsn_selection *selection, gpusnap_error *err)
+{
+	gpusnap_status s = GPUSNAP_OK;
+
+	for (size_t i = 0; !s && i < selection->count; i++) {
+		struct gsn_region *region = selection->regions[i];
+
+		s = region->backing ? gsn_regions_poison_rest(registry, &region, 1, err)
+				    : gsn_regions_poison(registry, &region, 1, err);
+	}
+	return s;
+}
+
 gpusnap_status gsn_resume_regions(
 	gpusnap_registry *registry, const struct gsn_selection *selection, gpusnap_error *err)
 {
@@ -32,7 +47,7 @@ gpusnap_status gsn_resume_regions(
 
 	if (s)
 		return s;
-	s = gsn_regions_poison(registry, selection->regions, selection->count, err);
+	s = poison(registry, selection, err);
 	if (!s)
 		s = gsn_put_back(registry, selection, err);
 	if (!s)
