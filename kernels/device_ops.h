@@ -169,8 +169,9 @@ struct gsn_device_ops {
 		struct gsn_stream *stream, struct gsn_event *event, gpusnap_error *err);
 
 	/*
-	 * E_INVALID at once: no address, a range past the last address, source and destination
-	 * that overlap, a stride shorter than its row. Zero bytes are no work.
+	 * E_INVALID at once: no address, a range past the last address, a stride shorter than its
+	 * row, source and destination that overlap (first row's begin to last row's end). Zero
+	 * bytes are no work.
 	 */
 	gpusnap_status (*copy)(struct gsn_stream *stream, enum gsn_copy_direction direction,
 		uint64_t dst, uint64_t src, uint64_t bytes, gpusnap_error *err);
