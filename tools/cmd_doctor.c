@@ -9,8 +9,8 @@
 #include <gpusnap/device.h>
 #include <gpusnap/io.h>
 
+#include "tools/arguments.h"
 #include "tools/command.h"
-#include "tools/options.h"
 #include "tools/output.h"
 
 enum { DIRECTORIES_MAX = 16 };

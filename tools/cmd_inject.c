@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "tools/command.h"
-#include "tools/live.h"
 #include "tools/output.h"
+#include "tools/remote.h"
 
 enum { KEY_OFFSET = 0x200, KEY_LENGTH };
 

@@ -6,8 +6,8 @@
 #include <gpusnap/snapshot.h>
 
 #include "formats/base/fail.h"
+#include "tools/arguments.h"
 #include "tools/command.h"
-#include "tools/options.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/server.h"

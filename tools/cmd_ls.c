@@ -6,8 +6,8 @@
 
 #include <gpusnap/snapshot.h>
 
+#include "tools/arguments.h"
 #include "tools/command.h"
-#include "tools/options.h"
 #include "tools/output.h"
 
 struct file_arguments {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tools/command.h"
-#include "tools/live.h"
 #include "tools/output.h"
+#include "tools/remote.h"
 
 enum { KEY_BACKING = 0x200, TAGS_MAX = 64 };
 

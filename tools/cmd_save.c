@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "tools/command.h"
-#include "tools/live.h"
 #include "tools/output.h"
+#include "tools/remote.h"
 
 enum { KEY_REPLACE = 0x200 };
 

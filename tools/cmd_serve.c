@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/endpoint.h"
-#include "tools/options.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/server.h"

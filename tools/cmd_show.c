@@ -7,8 +7,8 @@
 
 #include "tools/command.h"
 #include "tools/endpoint.h"
-#include "tools/live.h"
 #include "tools/output.h"
+#include "tools/remote.h"
 
 static error_t parse_plain(int key, char *arg, struct argp_state *state)
 {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "tools/command.h"
-#include "tools/live.h"
 #include "tools/output.h"
+#include "tools/remote.h"
 
 enum { KEY_RECORD = 0x200, KEY_REFERENCE, KEY_TOKENS, KEY_STEPS, KEY_SEED };
 

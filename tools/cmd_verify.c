@@ -6,9 +6,9 @@
 #include <gpusnap/snapshot.h>
 
 #include "tools/command.h"
-#include "tools/live.h"
 #include "tools/output.h"
 #include "tools/progress.h"
+#include "tools/remote.h"
 
 struct verify_arguments {
 	struct live_options live;

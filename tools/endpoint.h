@@ -11,7 +11,7 @@
 
 #include <gpusnap/status.h>
 
-#include "tools/options.h"
+#include "tools/arguments.h"
 
 enum { ENDPOINT_PATH_MAX = 108 }; /* sun_path */
 

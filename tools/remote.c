@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/live.h"
+#include "tools/remote.h"
 
 #include <errno.h>
 #include <stdlib.h>

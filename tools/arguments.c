@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tools/options.h"
+#include "tools/arguments.h"
 
 #include <errno.h>
 #include <stdlib.h>

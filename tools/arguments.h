@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TOOL_OPTIONS_H
-#define TOOL_OPTIONS_H
+#ifndef ARGUMENTS_H
+#define ARGUMENTS_H
 /* Options that several commands share, as argp children, and the parsing of values. */
 #include <argp.h>
 #include <stdbool.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef LIVE_H
-#define LIVE_H
+#ifndef REMOTE_H
+#define REMOTE_H
 /* What all commands on a live process share: ask its agent, print the answer. */
 #include <gpusnap/json.h>
 #include <gpusnap/status.h>
 
-#include "tools/options.h"
+#include "tools/arguments.h"
 
 struct live_options {
 	struct common_options common;
