@@ -133,6 +133,8 @@ gpusnap_status gsn_operand_leaves(gpusnap_dispatch *dispatch, const struct gsn_o
 		.out = ret_leaves,
 	};
 	gpusnap_status status = ops->digest(dispatch->stream, &range, 1, err);
+	/* Also after a failure: what was begun writes to the caller's memory. */
+	gpusnap_status synced = ops->stream_sync(dispatch->stream, status ? NULL : err);
 
-	return status ? status : ops->stream_sync(dispatch->stream, err);
+	return status ? status : synced;
 }

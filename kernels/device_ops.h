@@ -6,7 +6,8 @@
  * once when it is registered (device.c), so that callers need not test for missing slots.
  *
  * Work given to a stream runs in order and later; memory it names must stay until it is done.
- * Failures of asynchronous work surface at the next stream_sync or event_sync.
+ * Failures of asynchronous work surface at the next stream_sync or event_sync; a stream_sync that
+ * reports one has waited all the same, and no work of the stream is running any more.
  */
 #include <stddef.h>
 #include <stdint.h>

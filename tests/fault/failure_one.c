@@ -9,8 +9,11 @@
 #include "formats/base/alloc.h"
 #include "tests/support/moe_state.h"
 #include "tests/support/suite.h"
+#include "tests/support/tempdir.h"
 
 enum { TOKENS = 8 };
+
+static char root[PATH_MAX];
 
 struct scene {
 	struct moe_state state;
@@ -160,13 +163,82 @@ START_TEST(a_mask_that_the_dispatcher_owns_survives_being_forgotten)
 }
 END_TEST
 
+/* In a fresh process the mask still has no name; where it is, the program knows. */
+static void bind_again(const struct moe_state *old, struct moe_state *fresh)
+{
+	gpusnap_json *model = gpusnap_record_get(fresh->registry, "model");
+	gpusnap_error err;
+
+	ck_ok(gpusnap_moe_model_decode(model, &fresh->model, &err));
+	gpusnap_json_free(model);
+	ck_ok(gpusnap_dispatch_create(fresh->registry, fresh->model, &fresh->dispatch, &err));
+	fresh->unregistered = true;
+	fresh->mask_region = old->mask_region;
+	memcpy(fresh->mask_offsets, old->mask_offsets, sizeof fresh->mask_offsets);
+	moe_state_bind_masks(fresh);
+}
+
+static void check_fresh_process(const char *path, const struct moe_state *old, bool proved)
+{
+	struct moe_state fresh = {0};
+	gpusnap_restore_report report;
+	gpusnap_validation got;
+	gpusnap_probe *probe;
+	gpusnap_json *json;
+	gpusnap_error err;
+
+	ck_ok(gpusnap_device_open("host", &fresh.device, &err));
+	ck_ok(gpusnap_registry_from_snapshot(
+		fresh.device, path, NULL, NULL, &fresh.registry, &report, &err));
+	bind_again(old, &fresh);
+	json = gpusnap_baseline_record(gpusnap_registry_baseline(fresh.registry), "probe");
+	ck_ok(gpusnap_probe_decode(json, &probe, &err));
+	gpusnap_json_free(json);
+	ck_ok(gpusnap_validate(fresh.dispatch, probe, NULL, &got, &err));
+	ck_assert_msg(got.proved == proved, "%s", got.failure_count ? got.failures[0].detail : "");
+	ck_assert_uint_eq(got.failure_count, proved ? 0 : fresh.model->layer_count);
+	gpusnap_validation_release(&got);
+	gpusnap_probe_free(probe);
+	moe_state_free(&fresh);
+}
+
+static void save_and_look(const char *name, bool forget_unclaimed, bool proved)
+{
+	struct scene scene;
+	gpusnap_save_report report;
+	gpusnap_json *json;
+	char path[PATH_MAX];
+	gpusnap_error err;
+
+	set(&scene, forget_unclaimed);
+	tempdir_join(path, root, name);
+	json = gpusnap_probe_encode(scene.probe);
+	ck_ok(gpusnap_record_set(scene.state.registry, "probe", json, &err));
+	gpusnap_json_free(json);
+	ck_ok(gpusnap_save(scene.state.registry, path, NULL, &report, &err));
+	check_fresh_process(path, &scene.state, proved);
+	clear(&scene);
+}
+
+START_TEST(a_snapshot_carries_the_mask_that_nobody_named)
+{
+	save_and_look("kept.gsnap", false, true);
+	save_and_look("forgotten.gsnap", true, false);
+}
+END_TEST
+
 int main(void)
 {
+	int status;
 	const TTest *const tests[] = {
 		a_forgotten_mask_makes_decode_silently_wrong_and_validate_names_it,
 		by_default_the_mask_is_saved_although_nobody_registered_it,
 		a_mask_that_the_dispatcher_owns_survives_being_forgotten,
+		a_snapshot_carries_the_mask_that_nobody_named,
 	};
 
-	return RUN_SUITE("failure_one", tests);
+	tempdir_make(root, NULL);
+	status = RUN_SUITE("failure_one", tests);
+	tempdir_remove(root);
+	return status;
 }

@@ -109,11 +109,13 @@ static gpusnap_status stream_create(void *context, struct gsn_stream **ret, gpus
 	return s ? s : active->inner->ops->stream_create(context, ret, err);
 }
 
+/* Also one that fails has waited: work must not go on in memory that the caller then frees. */
 static gpusnap_status stream_sync(struct gsn_stream *stream, gpusnap_error *err)
 {
+	gpusnap_status waited = active->inner->ops->stream_sync(stream, err);
 	gpusnap_status s = enter(FAULTY_STREAM_SYNC, err);
 
-	return s ? s : active->inner->ops->stream_sync(stream, err);
+	return s ? s : waited;
 }
 
 static gpusnap_status event_create(void *context, struct gsn_event **ret, gpusnap_error *err)

@@ -8,13 +8,17 @@
 
 void moe_state_load(struct moe_state *state, const char *name, const gpusnap_load_options *options)
 {
+	gpusnap_registry_options ranks = GPUSNAP_REGISTRY_OPTIONS_INIT;
 	char directory[512];
 	gpusnap_loaded loaded;
 	gpusnap_error err;
 
 	memset(state, 0, sizeof *state);
-	moe_state_open(
-		state, options->ep_rank, options->ep_size, options->tp_rank, options->tp_size);
+	ranks.ep_rank = options->ep_rank;
+	ranks.ep_size = options->ep_size;
+	ranks.tp_rank = options->tp_rank;
+	ranks.tp_size = options->tp_size;
+	moe_state_open(state, NULL, &ranks);
 	(void)snprintf(directory, sizeof directory, "%s/checkpoints/%s", GPUSNAP_TEST_DATA, name);
 	ck_ok(gpusnap_load(state->registry, directory, options, &loaded, &err));
 	state->model = loaded.model;

@@ -204,18 +204,16 @@ static void place_buffer(struct moe_state *state, const struct moe_shape *shape,
 		ck_ok(gpusnap_buffer_register(state->registry, &options, &err));
 }
 
-void moe_state_open(struct moe_state *state, uint32_t ep_rank, uint32_t ep_size, uint32_t tp_rank,
-	uint32_t tp_size)
+void moe_state_open(
+	struct moe_state *state, gpusnap_device *device, const gpusnap_registry_options *ranks)
 {
-	gpusnap_registry_options options = GPUSNAP_REGISTRY_OPTIONS_INIT;
 	gpusnap_error err;
 
-	options.ep_rank = ep_rank;
-	options.ep_size = ep_size;
-	options.tp_rank = tp_rank;
-	options.tp_size = tp_size;
-	ck_ok(gpusnap_device_open("host", &state->device, &err));
-	ck_ok(gpusnap_registry_create(state->device, &options, &state->registry, &err));
+	if (!device) {
+		ck_ok(gpusnap_device_open("host", &state->device, &err));
+		device = state->device;
+	}
+	ck_ok(gpusnap_registry_create(device, ranks, &state->registry, &err));
 }
 
 void moe_state_bind_masks(struct moe_state *state)
@@ -229,6 +227,7 @@ void moe_state_bind_masks(struct moe_state *state)
 
 void moe_state_make(struct moe_state *state, const struct moe_shape *shape)
 {
+	gpusnap_registry_options ranks = GPUSNAP_REGISTRY_OPTIONS_INIT;
 	gpusnap_region_options options = GPUSNAP_REGION_OPTIONS_INIT;
 	gpusnap_error err;
 
@@ -236,7 +235,9 @@ void moe_state_make(struct moe_state *state, const struct moe_shape *shape)
 	options.tag = "weights";
 	options.unclaimed_set = shape->forget_unclaimed;
 	options.unclaimed = GPUSNAP_POLICY_ZERO;
-	moe_state_open(state, shape->ep_rank, shape->ep_size, 0, 1);
+	ranks.ep_rank = shape->ep_rank;
+	ranks.ep_size = shape->ep_size;
+	moe_state_open(state, shape->device, &ranks);
 	state->model = describe(shape);
 	ck_ok(gpusnap_region_reserve(
 		state->registry, 16u << 20, &options, &state->mask_region, &err));

@@ -9,7 +9,7 @@
 #include <gpusnap/loader.h>
 
 struct moe_state {
-	gpusnap_device *device;
+	gpusnap_device *device; /* NULL: borrowed */
 	gpusnap_registry *registry;
 	gpusnap_moe_model *model;
 	gpusnap_dispatch *dispatch;
@@ -25,8 +25,9 @@ struct moe_shape {
 	gpusnap_mask_kind mask;
 	uint32_t ep_rank, ep_size;
 	bool unregistered_masks;
-	bool forget_unclaimed; /* policy zero for bytes that no buffer names */
-	bool zero_masks;       /* leave them to gpusnap_dispatch_build_mask() */
+	bool forget_unclaimed;	/* policy zero for bytes that no buffer names */
+	bool zero_masks;	/* leave them to gpusnap_dispatch_build_mask() */
+	gpusnap_device *device; /* borrowed; NULL: the host, opened and closed */
 };
 /* Small, and none of its sizes equals another. */
 #define MOE_SHAPE_INIT                                                                             \
@@ -41,9 +42,9 @@ void moe_state_make(struct moe_state *state, const struct moe_shape *shape);
 void moe_state_load(struct moe_state *state, const char *name, const gpusnap_load_options *options);
 void moe_state_free(struct moe_state *state);
 
-/* Parts of the above: device and registry; binding unregistered masks. */
-void moe_state_open(struct moe_state *state, uint32_t ep_rank, uint32_t ep_size, uint32_t tp_rank,
-	uint32_t tp_size);
+/* Parts of the above: the registry; binding unregistered masks. */
+void moe_state_open(
+	struct moe_state *state, gpusnap_device *device, const gpusnap_registry_options *ranks);
 void moe_state_bind_masks(struct moe_state *state);
 
 /* Live bytes of a layer's buffer, by the model's name for it or where an unregistered mask is. */
