@@ -5,11 +5,10 @@
  */
 #include "kernels/host_copy.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "formats/base/bytes.h"
-#include "formats/base/fail.h"
+#include "kernels/copy_args.h"
 #include "kernels/host_rows.h"
 #include "kernels/host_stream.h"
 
@@ -34,55 +33,6 @@ struct fill {
 static void *pointer(uint64_t address)
 {
 	return (void *)(uintptr_t)address;
-}
-
-static gpusnap_status check_span(
-	const char *what, uint64_t address, uint64_t bytes, gpusnap_error *err)
-{
-	uint64_t end;
-
-	if (!address || gsn_add_overflow(address, bytes, &end))
-		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"host device: %s of %" PRIu64 " bytes at 0x%" PRIx64
-			": no such address range",
-			what, bytes, address);
-	return GPUSNAP_OK;
-}
-
-/* Bytes from the first row's first byte to the last row's last; E_INVALID when it overflows. */
-static gpusnap_status span_of_rows(const char *what, const struct gsn_strided_copy *copy,
-	uint64_t stride, uint64_t *ret_bytes, gpusnap_error *err)
-{
-	uint64_t span;
-
-	if (copy->rows > 1 && stride < copy->row_bytes)
-		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"host device: strided copy: %s stride %" PRIu64
-			" is less than a row, %" PRIu64 " bytes",
-			what, stride, copy->row_bytes);
-	if (gsn_mul_overflow(copy->rows - 1, stride, &span) ||
-		gsn_add_overflow(span, copy->row_bytes, ret_bytes))
-		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"host device: strided copy: %" PRIu64 " rows, %s stride %" PRIu64
-			": larger than the address space",
-			copy->rows, what, stride);
-	return GPUSNAP_OK;
-}
-
-/* Where the bytes of a copy lie: both spans valid, and apart from each other. */
-static gpusnap_status check_spans(
-	uint64_t dst, uint64_t dst_bytes, uint64_t src, uint64_t src_bytes, gpusnap_error *err)
-{
-	gpusnap_status status = check_span("write", dst, dst_bytes, err);
-
-	if (!status)
-		status = check_span("read", src, src_bytes, err);
-	if (!status && dst < src + src_bytes && src < dst + dst_bytes)
-		status = gsn_fail(err, GPUSNAP_E_INVALID,
-			"host device: copy: source 0x%" PRIx64 " + %" PRIu64
-			" and destination 0x%" PRIx64 " + %" PRIu64 " overlap",
-			src, src_bytes, dst, dst_bytes);
-	return status;
 }
 
 static gpusnap_status check_mapped(struct gsn_host *host, uint64_t dst, uint64_t dst_bytes,
@@ -147,7 +97,7 @@ gpusnap_status gsn_host_copy(struct gsn_stream *stream, enum gsn_copy_direction 
 	(void)direction; /* every address is a host pointer */
 	if (bytes == 0)
 		return GPUSNAP_OK;
-	status = check_spans(dst, bytes, src, bytes, err);
+	status = gsn_copy_check(gsn_host_ops.kind, dst, src, bytes, err);
 	if (!status)
 		gsn_host_stream_submit(stream, run_copy, &copy, sizeof copy, NULL);
 	return status;
@@ -156,8 +106,6 @@ gpusnap_status gsn_host_copy(struct gsn_stream *stream, enum gsn_copy_direction 
 gpusnap_status gsn_host_copy_strided(struct gsn_stream *stream, enum gsn_copy_direction direction,
 	const struct gsn_strided_copy *copy, gpusnap_error *err)
 {
-	uint64_t dst_bytes;
-	uint64_t src_bytes;
 	gpusnap_status status;
 
 	if (copy->rows <= 1)
@@ -165,11 +113,7 @@ gpusnap_status gsn_host_copy_strided(struct gsn_stream *stream, enum gsn_copy_di
 			stream, direction, copy->dst, copy->src, copy->rows * copy->row_bytes, err);
 	if (copy->row_bytes == 0)
 		return GPUSNAP_OK;
-	status = span_of_rows("destination", copy, copy->dst_stride, &dst_bytes, err);
-	if (!status)
-		status = span_of_rows("source", copy, copy->src_stride, &src_bytes, err);
-	if (!status)
-		status = check_spans(copy->dst, dst_bytes, copy->src, src_bytes, err);
+	status = gsn_strided_copy_check(gsn_host_ops.kind, copy, err);
 	if (!status)
 		gsn_host_stream_submit(stream, run_copy, copy, sizeof *copy, NULL);
 	return status;
@@ -204,7 +148,7 @@ gpusnap_status gsn_host_fill(struct gsn_stream *stream, gpusnap_address address,
 
 	if (bytes == 0)
 		return GPUSNAP_OK;
-	status = check_span("fill", address, bytes, err);
+	status = gsn_span_check(gsn_host_ops.kind, "fill", address, bytes, err);
 	if (!status)
 		gsn_host_stream_submit(stream, run_fill, &fill, sizeof fill, NULL);
 	return status;

@@ -5,13 +5,11 @@
 #include "kernels/device_ops.h"
 #include "kernels/host_memory.h"
 #include "kernels/host_moe.h"
+#include "kernels/pages.h"
 #include "kernels/pool.h"
 
-/*
- * Unit of mapping: a multiple of every page size in use on Linux (4, 16 and 64 KiB), and no
- * larger, so that a small state does not take much more than its size.
- */
-#define GSN_HOST_GRANULE 65536u
+/* Unit of mapping: no larger, so that a small state does not take much more than its size. */
+#define GSN_HOST_GRANULE GSN_PAGES_UNIT
 
 /* What a device context of this kind points to. */
 struct gsn_host {

@@ -2,12 +2,12 @@
 /* Leaf digests on the host: the leaves of all ranges of a call are one list of equal pieces. */
 #include "kernels/host_digest.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "kernels/copy_args.h"
 #include "kernels/host_stream.h"
 
 /* Leaves that one thread digests at a time: 1 MiB. */
@@ -81,19 +81,6 @@ static gpusnap_status run_digest(struct gsn_host *host, const void *args, gpusna
 	return status;
 }
 
-static gpusnap_status check_range(const struct gsn_leaf_range *range, size_t i, gpusnap_error *err)
-{
-	uint64_t end;
-
-	if (range->bytes && (!range->address || !range->out ||
-				    gsn_add_overflow(range->address, range->bytes, &end)))
-		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"host device: digest: range %zu, %" PRIu64 " bytes at 0x%" PRIx64
-			"%s: no such address range",
-			i, range->bytes, range->address, range->out ? "" : " to a NULL output");
-	return GPUSNAP_OK;
-}
-
 gpusnap_status gsn_host_digest(struct gsn_stream *stream, const struct gsn_leaf_range *ranges,
 	size_t range_count, gpusnap_error *err)
 {
@@ -105,7 +92,7 @@ gpusnap_status gsn_host_digest(struct gsn_stream *stream, const struct gsn_leaf_
 		return gsn_fail(err, GPUSNAP_E_NOMEM,
 			"host device: digest: no memory for %zu ranges", range_count);
 	for (size_t i = 0; !status && i < range_count; i++) {
-		status = check_range(&ranges[i], i, err);
+		status = gsn_leaf_range_check(gsn_host_ops.kind, &ranges[i], i, err);
 		numbered[i] = (struct numbered_range){ranges[i], job.leaves};
 		job.leaves += gpusnap_leaf_count(ranges[i].bytes);
 		job.bytes += ranges[i].bytes;

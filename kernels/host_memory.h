@@ -6,33 +6,15 @@
  * the kernel's mmap, because it stands for devices that are.
  */
 #include <pthread.h>
-#include <stddef.h>
 
 #include <gpusnap/device.h>
 
-struct gsn_host_range {
-	uint64_t address;
-	uint64_t bytes;
-};
-
-/* Disjoint ranges by ascending address. */
-struct gsn_host_ranges {
-	struct gsn_host_range *items;
-	size_t count;
-	size_t capacity;
-};
+#include "kernels/address_ranges.h"
 
 struct gsn_host_memory {
-	pthread_mutex_t lock; /* guards both lists */
-	struct gsn_host_ranges reserved;
-	struct gsn_host_ranges mapped;
+	pthread_mutex_t lock; /* guards the ranges */
+	struct gsn_address_ranges ranges;
 };
-
-/*
- * New anonymous pages, aligned for the granule and, from their size on, for huge pages; NULL, with
- * errno, when there are none. `bytes` is a multiple of the granule; give back with munmap().
- */
-void *gsn_host_pages_take(uint64_t bytes, int protection, int flags);
 
 void gsn_host_memory_init(struct gsn_host_memory *memory);
 /* Gives every range that is left back to the system. */
