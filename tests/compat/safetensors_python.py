@@ -207,12 +207,41 @@ def test_mutated_headers_get_the_same_verdict(reader, folder, count=6000):
     return both
 
 
+def command_json(command, *arguments):
+    done = subprocess.run([command, *map(str, arguments), "--json"], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_snapshot_opens_in_python(command, checkpoint, folder):
+    """Names, dtypes and shapes as the plan has them; plain tensors with the checkpoint's bytes."""
+    path = folder / "snapshot.gsnap"
+    command_json(command, "load", checkpoint, path, "--record")
+    found = official(path)
+    assert found is not None, "the official reader refuses a snapshot"
+    seal, leaves = found.pop("gpusnap.seal"), found.pop("gpusnap.leaves")
+    assert seal[:2] == ("U8", [4096]) and leaves[0] == "U8" and leaves[1][1] == 16, (seal, leaves)
+    listed = {b["name"]: (b["dtype"], b["shape"]) for b in command_json(command, "ls", path)["buffers"]}
+    assert {name: value[:2] for name, value in found.items()} == listed
+    source = {}
+    for shard in sorted(pathlib.Path(checkpoint).glob("model-*.safetensors")):
+        source.update(official(shard))
+    plain = source.keys() & found.keys()
+    assert len(plain) > 10, plain
+    for name in plain:
+        assert found[name] == source[name], name
+    reader = pathlib.Path(__file__).with_name("gsnap_reader.py")
+    subprocess.run([sys.executable, str(reader), "--quiet", str(path)], check=True)
+    return len(found)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--environment", required=True, help="folder of the virtual environment")
     parser.add_argument("--writer", required=True, help="the program write_sample")
     parser.add_argument("--reader", required=True, help="the program read_sample")
     parser.add_argument("--data", required=True, help="folder of odd safetensors files")
+    parser.add_argument("--command", required=True, help="the command gpusnap")
+    parser.add_argument("--checkpoint", required=True, help="a checkpoint folder")
     options = parser.parse_args()
     enter_environment(options.environment)
     with tempfile.TemporaryDirectory(prefix="gpusnap-test-") as name:
@@ -223,6 +252,8 @@ def main():
               test_python_files_open_in_ours(options.reader, folder))
         print("odd files that both accept:",
               test_odd_files_get_the_same_verdict(options.reader, options.data))
+        print("tensors of a snapshot that Python reads:",
+              test_snapshot_opens_in_python(options.command, options.checkpoint, folder))
         print("mutated files that both accept:",
               test_mutated_headers_get_the_same_verdict(options.reader, folder))
 
