@@ -7,7 +7,7 @@
 
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
-#include "snapshot/live.h"
+#include "snapshot/live_digest.h"
 #include "snapshot/snapshot_file.h"
 
 struct gpusnap_baseline {

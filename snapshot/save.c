@@ -12,7 +12,7 @@
 #include "snapshot/baseline.h"
 #include "snapshot/commit.h"
 #include "snapshot/io_options.h"
-#include "snapshot/live.h"
+#include "snapshot/live_digest.h"
 #include "snapshot/paths.h"
 #include "snapshot/writer.h"
 

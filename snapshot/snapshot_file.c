@@ -24,7 +24,7 @@ struct gpusnap_snapshot {
 	int fd;
 	uint64_t file_bytes;
 	gpusnap_seal seal;
-	uint8_t *header_bytes; /* the file up to the data section */
+	uint8_t *header_bytes; /* the file up to the data section, until it is parsed */
 	gpusnap_header *header;
 	gpusnap_plan *plan;
 	gpusnap_digest *leaves;
@@ -264,6 +264,12 @@ static gpusnap_status read_leaves(gpusnap_snapshot *snapshot, gpusnap_error *err
 	return GPUSNAP_OK;
 }
 
+static void drop_header_bytes(gpusnap_snapshot *snapshot)
+{
+	gsn_free(snapshot->header_bytes);
+	snapshot->header_bytes = NULL;
+}
+
 static gpusnap_status load(gpusnap_snapshot *snapshot, gpusnap_error *err)
 {
 	gpusnap_status status = open_file(snapshot, err);
@@ -274,6 +280,7 @@ static gpusnap_status load(gpusnap_snapshot *snapshot, gpusnap_error *err)
 		status = read_header(snapshot, err);
 	if (!status)
 		status = parse_header(snapshot, err);
+	drop_header_bytes(snapshot);
 	if (!status)
 		status = list_entries(snapshot, err);
 	if (!status)
@@ -309,7 +316,6 @@ void gpusnap_snapshot_close(gpusnap_snapshot *snapshot)
 		(void)close(snapshot->fd);
 	gpusnap_plan_free(snapshot->plan);
 	gpusnap_header_free(snapshot->header);
-	gsn_free(snapshot->header_bytes);
 	gsn_free(snapshot->entries);
 	gsn_free(snapshot->by_name);
 	gsn_free(snapshot->leaves);

@@ -12,7 +12,7 @@
 #include "snapshot/damage.h"
 #include "snapshot/io_options.h"
 #include "snapshot/leaf_hash.h"
-#include "snapshot/live.h"
+#include "snapshot/live_digest.h"
 #include "snapshot/reader.h"
 
 /* ---- a file ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Digesting what a registry holds now. */
-#include "snapshot/live.h"
+#include "snapshot/live_digest.h"
 
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GSN_LIVE_H
-#define GSN_LIVE_H
+#ifndef GSN_LIVE_DIGEST_H
+#define GSN_LIVE_DIGEST_H
 /* The kept bytes of a registry as they are now: their ranges and their leaf digests. */
 #include "snapshot/ranges.h"
 #include "snapshot/segment.h"
