@@ -159,6 +159,53 @@ START_TEST(digests_are_null_when_not_wanted_or_not_resident)
 }
 END_TEST
 
+START_TEST(state_is_saved_verified_and_restored)
+{
+	struct agent_fixture f;
+	char file[PATH_MAX + 8], args[2 * PATH_MAX];
+	gpusnap_json *result, *damage;
+	gpusnap_error err;
+	char byte;
+
+	agent_open(&f, NULL);
+	(void)snprintf(file, sizeof file, "%s/s.gsnap", f.folder);
+	(void)snprintf(args, sizeof args, "{\"path\": \"%s\", \"engine\": \"threads\"}", file);
+	ck_ok(call(&f, "save", args, &result, &err));
+	ck_assert_str_eq(text(result, "path"), file);
+	ck_assert_str_eq(text(result, "engine"), "threads");
+	ck_assert_uint_eq(strlen(text(result, "root")), 32);
+	ck_assert_uint_eq(strlen(text(result, "uuid")), 36);
+	ck_assert_int_gt(number(result, "bytes"), number(result, "state_bytes"));
+	ck_assert_int_eq(number(result, "unclaimed_bytes"), number(result, "state_bytes") - 8);
+	gpusnap_json_free(result);
+	ck_fails(call(&f, "save", args, &result, &err), GPUSNAP_E_IO, "exists");
+
+	ck_ok(gpusnap_buffer_write(f.registry, "w", 0, "C", 1, &err));
+	ck_ok(call(&f, "verify", NULL, &result, &err));
+	ck_assert_int_eq(gpusnap_json_boolean(gpusnap_json_get(result, "ok"), -1), 0);
+	damage = gpusnap_json_get(result, "damage");
+	ck_assert_uint_eq(gpusnap_json_size(damage), 1);
+	ck_assert_str_eq(text(gpusnap_json_at(damage, 0), "buffer"), "w");
+	ck_assert_int_eq(number(gpusnap_json_at(damage, 0), "leaf"), 0);
+	ck_assert_int_eq(number(gpusnap_json_at(damage, 0), "leaf_count"), 1);
+	gpusnap_json_free(result);
+
+	ck_ok(call(&f, "restore", args, &result, &err));
+	ck_assert_int_gt(number(result, "state_bytes"), 8);
+	gpusnap_json_free(result);
+	ck_ok(gpusnap_buffer_read(f.registry, "w", 0, &byte, 1, &err));
+	ck_assert_int_eq(byte, 'c');
+	(void)snprintf(args, sizeof args, "{\"file\": \"%s\"}", file);
+	ck_ok(call(&f, "verify", args, &result, &err));
+	ck_assert_int_eq(gpusnap_json_boolean(gpusnap_json_get(result, "ok"), -1), 1);
+	ck_assert_int_eq(number(result, "buffers"), 2); /* the unclaimed range counts */
+	ck_assert_uint_eq(gpusnap_json_size(gpusnap_json_get(result, "damage")), 0);
+	gpusnap_json_free(result);
+	ck_assert_int_eq(unlink(file), 0);
+	agent_close(&f);
+}
+END_TEST
+
 START_TEST(wrong_arguments_are_refused_by_name)
 {
 	static const struct {
@@ -539,6 +586,7 @@ int main(void)
 		ping_names_process_and_version,
 		show_lists_what_the_registry_holds,
 		digests_are_null_when_not_wanted_or_not_resident,
+		state_is_saved_verified_and_restored,
 		wrong_arguments_are_refused_by_name,
 		added_commands_run_and_may_be_replaced,
 		failures_arrive_with_all_their_detail,

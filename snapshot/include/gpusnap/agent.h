@@ -7,10 +7,12 @@
  *
  *   {"schema":1,"command":"save","args":{...}}
  *   {"schema":1,"ok":true,"result":{...}}
- *   {"schema":1,"ok":false,"error":{"status":"E_STATE","message":"...","offset":0}}
+ *   {"schema":1,"ok":false,"error":{"status":"E_STATE","message":"...","offset":0,"os_errno":0}}
  *
- * Requests are limited to 1 MiB a line; commands run one at a time. Built in: ping, show, save,
+ * Requests are limited to 1 MiB a line; commands run one at a time, for at most 16 connections; a
+ * client that takes none of its answers for 30 seconds is dropped. Built in: ping, show, save,
  * offload, resume, restore, verify. Others are added by dispatch ("validate") or the program.
+ * Paths in arguments are absolute; wrong and unknown arguments are E_INVALID by name.
  */
 #include <gpusnap/json.h>
 #include <gpusnap/registry.h>
@@ -27,8 +29,8 @@ typedef gpusnap_status (*gpusnap_agent_command)(gpusnap_registry *registry, void
 	gpusnap_json *args, gpusnap_json **ret_result, gpusnap_error *err);
 
 /**
- * Listen at `socket_path` (its directory must exist and belong to the user; a stale socket of a
- * dead process is replaced, a live one is E_BUSY) and answer in a thread of its own.
+ * Listen at `socket_path` (its directory must exist, belong to the user and have mode 0700; a stale
+ * socket of a dead process is replaced, a live one is E_BUSY) and answer in a thread of its own.
  * @param registry  borrowed; must outlive the agent.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_agent_start(gpusnap_registry *registry,

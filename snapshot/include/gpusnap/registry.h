@@ -35,7 +35,10 @@ GPUSNAP_API const char *gpusnap_region_state_name(gpusnap_region_state state);
 typedef struct gpusnap_registry_options {
 	size_t struct_size;
 	uint32_t tp_rank, tp_size, ep_rank, ep_size; /* sizes 0 mean 1 */
-	/* Bring the application to rest before a save or an offload; E_BUSY refuses. May be NULL.
+	/*
+	 * Bring the application to rest before a save or an offload; E_BUSY refuses. May be NULL.
+	 * Called with the registry's lock held: it must not wait for a thread that is inside a call
+	 * of this library, and threads between hold and release are at rest already.
 	 */
 	gpusnap_status (*quiesce)(void *user, gpusnap_error *err);
 	/* Go on after it, whatever its outcome. May be NULL. */
@@ -70,7 +73,12 @@ typedef struct gpusnap_region_options {
 	gpusnap_policy policy; /* default keep */
 	bool unclaimed_set;    /* unclaimed bytes follow `unclaimed` instead of `policy` */
 	gpusnap_policy unclaimed;
-	/* policy recompute: fill the region again after a resume or restore. */
+	/*
+	 * policy recompute: fill the region again after a resume or restore. Without it the region
+	 * comes back discarded, for the application to rewrite. This and `remapped` may look things
+	 * up and write buffers; other calls answer E_BUSY. A failure leaves all regions of the
+	 * resume offloaded.
+	 */
 	gpusnap_status (*refill)(
 		void *user, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
 	/* Called after every remap, before the region is usable: re-register RDMA, IPC, graphs. */
@@ -94,7 +102,8 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_region_adopt(gpusnap_regist
 	uint32_t *ret_region, gpusnap_error *err);
 /**
  * Hand out bytes of a managed region, lowest address first, without naming them: they are
- * unclaimed until a buffer is registered there. E_LIMIT when it is full.
+ * unclaimed until a buffer is registered there. Never bytes below the end of a registered buffer.
+ * `alignment` is a power of two and holds for the address; 0 means 256. E_LIMIT when it is full.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_region_alloc(gpusnap_registry *registry,
 	uint32_t region, uint64_t bytes, uint64_t alignment, uint64_t *ret_offset,
@@ -118,7 +127,8 @@ typedef struct gpusnap_region_info {
 	uint64_t resident_bytes;  /* mapped now */
 	uint64_t unclaimed_bytes; /* that no buffer names */
 	uint64_t generation;	  /* grows with every remap; caches that depend on it compare it */
-	const char *backing;	  /* while offloaded: "arena" or "snapshot PATH"; else NULL */
+	/* While offloaded: "arena", "snapshot PATH", "none" (nothing is kept); else NULL. */
+	const char *backing;
 } gpusnap_region_info;
 
 GPUSNAP_API uint32_t gpusnap_region_count(const gpusnap_registry *registry);
@@ -145,11 +155,13 @@ typedef struct gpusnap_buffer_options {
 		.struct_size = sizeof(gpusnap_buffer_options)                                      \
 	}
 
-/** Name bytes. E_INVALID: outside the region, overlapping another buffer (use a view), name taken.
+/**
+ * Name bytes. E_INVALID: outside the region, overlapping another buffer (use a view), name taken,
+ * a mask whose type does not fit; E_STATE while the region is offloaded.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_register(
 	gpusnap_registry *registry, const gpusnap_buffer_options *options, gpusnap_error *err);
-/** Forget the name; its bytes become unclaimed. */
+/** Forget the name and its views; its bytes become unclaimed. E_STATE while offloaded. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_unregister(
 	gpusnap_registry *registry, const char *name, gpusnap_error *err);
 
@@ -172,7 +184,10 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_at(const gpusnap_reg
 /** E_INVALID when no buffer has that name. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_find(const gpusnap_registry *registry,
 	const char *name, gpusnap_buffer_info *ret_info, gpusnap_error *err);
-/** Copy to or from host memory. E_STATE unless the region is resident ("not resident"). */
+/**
+ * Copy to or from host memory. E_STATE unless the region is resident ("not resident"); a discarded
+ * one may be written, since it must be rewritten.
+ */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_read(gpusnap_registry *registry,
 	const char *name, uint64_t offset, void *bytes, uint64_t length, gpusnap_error *err);
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_buffer_write(gpusnap_registry *registry,
