@@ -18,7 +18,7 @@ int agent_run_suite(const char *name, const TTest *const *tests, size_t count)
 {
 	int status;
 
-	tempdir_make(root, "/tmp"); /* not $TMPDIR: the path of a socket must be short */
+	tempdir_make(root, "/tmp");	/* not $TMPDIR: the path of a socket must be short */
 	assert(chmod(root, 0711) == 0); /* one test connects as another user */
 	status = run_suite(name, tests, count);
 	tempdir_remove(root);
