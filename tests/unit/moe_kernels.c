@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include <gpusnap/digest.h>
 #include <gpusnap/mask.h>
 #include <gpusnap/moe.h>
 
@@ -248,6 +249,38 @@ START_TEST(a_token_gives_the_same_bits_alone_and_in_a_batch_of_64)
 }
 END_TEST
 
+/*
+ * Probe records in snapshots hold digests of such outputs: another value here makes every snapshot
+ * that is out there fail its validation.
+ */
+START_TEST(bits_are_those_that_snapshots_have_recorded)
+{
+	static const struct {
+		gpusnap_dtype dtype;
+		const char *digest;
+	} recorded[] = {
+		{GPUSNAP_BF16, "d05baa095f7d4e08c4b9ac8269e072ba"},
+		{GPUSNAP_F16, "067aa316dc78a42f4659fc5d1e55278c"},
+		{GPUSNAP_F32, "6bc61cf0ae732d8a98106182c00056e7"},
+		{GPUSNAP_F8_E4M3, "20eba385f4aecb8b10ac21bd85fac81a"},
+	};
+
+	open_pools();
+	for (size_t i = 0; i < sizeof recorded / sizeof recorded[0]; i++) {
+		char text[GPUSNAP_DIGEST_TEXT];
+		gpusnap_digest digest;
+		struct expert_case test;
+
+		make_layer(&test, recorded[i].dtype, 5);
+		expert_case_run(&test, gsn_cpu_path_best(), pools[2]);
+		digest = gpusnap_digest_of(test.y, expert_case_y_count(&test) * sizeof *test.y);
+		ck_assert_str_eq(gpusnap_digest_format(digest, text), recorded[i].digest);
+		expert_case_free(&test);
+	}
+	close_pools();
+}
+END_TEST
+
 /* What one rank of `world` computes, added to `sum`. */
 static void add_rank(
 	struct expert_case *test, uint32_t rank, uint32_t world, float *sum, gpusnap_mask_kind kind)
@@ -298,7 +331,10 @@ START_TEST(ranks_summed_slot_by_slot_give_the_bits_of_one_rank)
 			test.scratch = gsn_grow(
 				test.scratch, test.scratch_bytes, test.scratch_bytes + 64, 1);
 			test.scratch_bytes += 64;
-			test.weights[3] = -0.75f; /* a negative zero must not show either */
+			/* A row of zeros times a negative weight: -0 must not show. */
+			test.weights[3] = -0.75f;
+			memset(test.w2 + (uint64_t)test.ids[3] * expert_case_w2_bytes(&test), 0,
+				test.intermediate * expert_case_width(&test));
 			count = expert_case_y_count(&test);
 			expert_case_run(&test, portable(), pools[1]);
 			whole = copy_of_y(&test);
@@ -523,6 +559,7 @@ int main(void)
 	const TTest *const tests[] = {
 		experts_agree_with_float64_and_all_paths_and_threads_with_each_other,
 		a_token_gives_the_same_bits_alone_and_in_a_batch_of_64,
+		bits_are_those_that_snapshots_have_recorded,
 		ranks_summed_slot_by_slot_give_the_bits_of_one_rank,
 		ids_outside_the_mask_are_a_fault_and_give_zero,
 		masks_that_lead_out_of_the_local_experts_are_a_fault,

@@ -2,8 +2,11 @@
 #include "kernels/pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/support/suite.h"
 
@@ -76,6 +79,7 @@ static void watch_task(void *argument, uint64_t task)
 	for (unsigned i = 0; i < CALLERS; i++)
 		if (i != tally->caller && atomic_load(&tally->others[i]) > 0)
 			atomic_store(&tally->mixed, 1);
+	sched_yield(); /* let another caller come in, if it can */
 	atomic_fetch_add(&tally->runs[task], 1);
 	atomic_fetch_sub(&tally->others[tally->caller], 1);
 }
@@ -120,6 +124,51 @@ START_TEST(runs_of_several_callers_do_not_mix)
 	gsn_pool_destroy(pool);
 	for (unsigned i = 0; i < CALLERS; i++)
 		ck_assert_uint_eq(callers[i].tally.mixed, 0);
+}
+END_TEST
+
+static void slow_task(void *argument, uint64_t task)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	bool *done = argument;
+
+	(void)nanosleep(&pause, NULL);
+	done[task] = true;
+}
+
+START_TEST(a_run_waits_for_tasks_on_other_threads)
+{
+	struct gsn_pool *pool;
+	gpusnap_error err;
+
+	ck_ok(gsn_pool_create(4, &pool, &err));
+	for (int run = 0; run < 20; run++) {
+		bool done[7] = {false};
+
+		gsn_pool_run(pool, slow_task, done, 7);
+		for (int i = 0; i < 7; i++)
+			ck_assert(done[i]);
+	}
+	gsn_pool_destroy(pool);
+}
+END_TEST
+
+/* A worker that wakes up when its job is over must not take tasks of the next one. */
+START_TEST(late_workers_leave_the_next_job_alone)
+{
+	struct gsn_pool *pool;
+	gpusnap_error err;
+
+	ck_ok(gsn_pool_create(4, &pool, &err));
+	for (int run = 0; run < 5000; run++) {
+		static atomic_uint runs[2][3]; /* of odd and even runs */
+		struct tally tally[2] = {{.runs = runs[0]}, {.runs = runs[1]}};
+
+		gsn_pool_run(pool, count_task, &tally[run % 2], 3);
+		for (int i = 0; i < 3; i++)
+			ck_assert_uint_eq(runs[run % 2][i], 1 + run / 2);
+	}
+	gsn_pool_destroy(pool);
 }
 END_TEST
 
@@ -175,6 +224,8 @@ int main(void)
 		every_task_runs_exactly_once,
 		what_tasks_wrote_is_visible_after_the_run,
 		runs_of_several_callers_do_not_mix,
+		a_run_waits_for_tasks_on_other_threads,
+		late_workers_leave_the_next_job_alone,
 		a_pool_of_one_runs_on_the_caller,
 		create_and_destroy_leave_nothing_behind,
 		too_many_threads_are_refused,
