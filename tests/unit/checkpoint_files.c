@@ -187,7 +187,7 @@ END_TEST
 
 START_TEST(shard_names_never_leave_the_directory)
 {
-	static const char *const names[] = {"../" SHARD_3, "/etc/passwd", "..", ".", ""};
+	static const char *const names[] = {"../x.safetensors", "/etc/passwd", "..", ".", ""};
 	char folder[PATH_MAX], json[256];
 
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -116,7 +116,7 @@ static void check_w13(const struct layer_view *v)
 	struct test_tensor *any = expert_tensor(v, 0, v->names->gate, "weight");
 	uint64_t row = hidden * gpusnap_dtype_bits(any->dtype) / 8;
 	uint8_t *w13 = buffer_bytes(v->rank, v->layer->buffers[GPUSNAP_MOE_W13], any->dtype,
-		v->layer->mask.local * 2 * share * row);
+		2 * share * row * v->layer->mask.local);
 
 	ck_assert_uint_eq(share * v->tp, any->shape[0]);
 	for (uint64_t e = 0; e < v->layer->mask.local; e++) {
@@ -179,7 +179,8 @@ static void check_half(
 	for (uint64_t r = 0; r < l->intermediate; r++)
 		for (uint64_t c = 0; c < l->hidden; c++)
 			wrong += mine[r / l->block_n * columns + c / l->block_k] !=
-				 checkpoint_scale(scales, v->tp_rank * l->intermediate + r, c);
+				 checkpoint_scale(
+					 scales, (uint64_t)v->tp_rank * l->intermediate + r, c);
 	ck_assert_uint_eq(wrong, 0);
 }
 
@@ -188,7 +189,7 @@ static void check_w13_scales(const struct layer_view *v)
 	const gpusnap_moe_layer *l = v->layer;
 	uint64_t half = blocks(l->intermediate, l->block_n) * blocks(l->hidden, l->block_k);
 	float *scales = (float *)(void *)buffer_bytes(v->rank, l->buffers[GPUSNAP_MOE_W13_SCALE],
-		GPUSNAP_F32, l->mask.local * 2 * half * sizeof(float));
+		GPUSNAP_F32, 2 * half * l->mask.local * sizeof(float));
 
 	for (uint64_t e = 0; e < l->mask.local; e++) {
 		uint32_t expert = l->mask.first + (uint32_t)e;
@@ -211,7 +212,8 @@ static uint64_t wrong_w2_scales(
 	for (uint64_t r = 0; r < l->hidden; r++)
 		for (uint64_t c = 0; c < l->intermediate; c++)
 			wrong += mine[r / l->block_n * columns + c / l->block_k] !=
-				 checkpoint_scale(from, r, v->tp_rank * l->intermediate + c);
+				 checkpoint_scale(
+					 from, r, (uint64_t)v->tp_rank * l->intermediate + c);
 	return wrong;
 }
 

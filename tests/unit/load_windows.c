@@ -148,15 +148,15 @@ START_TEST(columns_are_read_at_most_twice_over_where_pages_can_be_skipped)
 	struct plan_totals totals = run_columns(8, 10000, 20000);
 
 	ck_assert_uint_eq(totals.reads, 1);
-	ck_assert_uint_le(totals.bytes_read, 2 * 8 * 10000);
+	ck_assert_uint_le(totals.bytes_read, 160000);
 	/* A quarter of each row, gaps of several pages: row by row. */
 	totals = run_columns(8, 10000, 40000);
 	ck_assert_uint_eq(totals.reads, 8);
-	ck_assert_uint_eq(totals.bytes_read, 8 * 10000);
+	ck_assert_uint_eq(totals.bytes_read, 80000);
 	/* A quarter, gaps within a page: storage would read them anyway. */
 	totals = run_columns(8, 1000, 4000);
 	ck_assert_uint_eq(totals.reads, 1);
-	ck_assert_uint_eq(totals.bytes_read, 7 * 4000 + 1000);
+	ck_assert_uint_eq(totals.bytes_read, 29000);
 }
 END_TEST
 
@@ -229,7 +229,7 @@ START_TEST(strided_views_of_three_dimensions_are_gathered)
 	struct gsn_view view = {
 		.kind = GSN_VIEW_COPY,
 		.source = 10,
-		.storage = 40 * 60 * 2,
+		.storage = 4800,
 		.count = {1, 30, 40},
 		.stride = {0, 4, 120},
 		.run = 2,
