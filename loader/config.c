@@ -226,6 +226,10 @@ gpusnap_status gsn_config_parse(
 	struct gsn_config config = {0};
 	gpusnap_status st = parse_family(json, &config, err);
 
+	if (!st && config.family->plain_because) {
+		*ret_config = config;
+		return GPUSNAP_OK;
+	}
 	if (!st)
 		st = parse_layers(json, &config, err);
 	if (!st)

@@ -13,6 +13,7 @@
 
 #include "loader/family.h"
 
+/* Of a family that is kept tensor by tensor only `family` is set; it has 0 layers to look at. */
 struct gsn_config {
 	const struct gsn_family *family;
 	uint32_t layers;

@@ -23,6 +23,11 @@
 		"layers.%l." name, slot, GSN_SHARD_NONE, 0, 1                                      \
 	}
 
+#define PLAIN_FAMILY(type, unknown)                                                                \
+	{                                                                                          \
+		.model_type = (type), .plain_because = "dispatch does not know " unknown           \
+	}
+
 static const struct gsn_family families[] = {
 	{
 		.model_type = "qwen3_moe",
@@ -59,6 +64,11 @@ static const struct gsn_family families[] = {
 					"layers.%l.block_sparse_moe.experts", "w1", "w3", "w2"),
 			},
 	},
+	PLAIN_FAMILY("deepseek_v3", "sigmoid routing and shared experts"),
+	PLAIN_FAMILY("deepseek_v4", "hash routing and shared experts"),
+	PLAIN_FAMILY("glm4_moe", "sigmoid routing and shared experts"),
+	PLAIN_FAMILY("gpt_oss", "clamped activations and biases of experts"),
+	PLAIN_FAMILY("qwen2_moe", "gated shared experts"),
 };
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };

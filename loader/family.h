@@ -40,6 +40,11 @@ struct gsn_family_keys {
 
 struct gsn_family {
 	const char *model_type;
+	/*
+	 * Why a MoE layer of the family cannot be described (gpusnap/moe.h): its tensors are then
+	 * kept one by one, and the rest of the table is empty. NULL: it can.
+	 */
+	const char *plain_because;
 	gpusnap_score score;
 	struct gsn_family_keys keys;
 	struct gsn_tensor_rule rules[GSN_RULES_MAX];

@@ -159,6 +159,7 @@ static gpusnap_status fill_region(struct load *load, gpusnap_error *err)
 	job.address = info.address + load->base;
 	report->tensors = report->views = load->state.slices;
 	report->bytes = load->state.bytes;
+	report->note = load->config.family->plain_because;
 	st = gsn_load_run(&job, report, err);
 	if (!st)
 		st = gsn_checkpoint_unchanged(&load->checkpoint, err);

@@ -297,7 +297,13 @@ static void place_views(struct gsn_rank_state *state)
 static gpusnap_status check_ranks(
 	const struct gsn_config *config, const struct gsn_rank *rank, gpusnap_error *err)
 {
-	if (rank->ep_size > config->experts)
+	const struct gsn_family *family = config->family;
+
+	if (family->plain_because && (rank->tp_size > 1 || rank->ep_size > 1))
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"tp_size %u, ep_size %u: %s is loaded whole only, because %s",
+			rank->tp_size, rank->ep_size, family->model_type, family->plain_because);
+	if (!family->plain_because && rank->ep_size > config->experts)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "ep_size %u exceeds the model's %u experts",
 			rank->ep_size, config->experts);
 	return GPUSNAP_OK;

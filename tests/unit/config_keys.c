@@ -122,7 +122,7 @@ START_TEST(missing_and_wrong_keys_are_named)
 			GPUSNAP_E_FORMAT},
 		{"[64, 128]", "[64, 0]", "key 'weight_block_size' is 0", GPUSNAP_E_FORMAT},
 		{"qwen3_moe", "llama",
-			"model_type 'llama' is unknown; known are qwen3_moe, mixtral",
+			"model_type 'llama' is unknown; known are qwen3_moe, mixtral, deepseek_v3",
 			GPUSNAP_E_UNSUPPORTED},
 	};
 

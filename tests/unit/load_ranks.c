@@ -12,8 +12,8 @@ static char scratch[PATH_MAX];
 
 struct names {
 	const char *checkpoint;
-	const char *block; /* what the checkpoint calls the MoE block */
-	const char *gate, *up, *down;
+	const char *block;	      /* what the checkpoint calls the MoE block */
+	const char *gate, *up, *down; /* NULL: experts are not fused */
 };
 static const struct names models[] = {
 	{"qwen3_moe", "mlp", "gate_proj", "up_proj", "down_proj"},
@@ -274,7 +274,7 @@ static uint32_t check_replicated(
 		char name[160];
 		uint8_t *bytes;
 
-		if (strstr(t->name, ".experts."))
+		if (names->gate && strstr(t->name, ".experts."))
 			continue;
 		buffer_name(names, t->name, name);
 		bytes = buffer_bytes(rank, name, t->dtype, t->bytes);
@@ -937,6 +937,34 @@ START_TEST(tensors_of_later_layers_and_unknown_names_stay_plain_buffers)
 }
 END_TEST
 
+START_TEST(families_without_description_are_kept_tensor_by_tensor)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("mixtral", folder);
+	const struct names as_they_are = {.block = "no such block"};
+	gpusnap_load_options options = ranks(0, 1, 0, 1);
+	struct rank rank;
+	gpusnap_error err;
+
+	replace_in_file(folder, "config.json", "\"model_type\": \"mixtral\"",
+		"\"model_type\": \"gpt_oss\"");
+	test_checkpoint_write(checkpoint, folder, "model.safetensors");
+	load_rank(&rank, folder, &options);
+	ck_assert_uint_eq(rank.loaded.model->layer_count, 0);
+	ck_assert_ptr_nonnull(strstr(rank.loaded.report.note, "clamped activations"));
+	ck_assert_uint_eq(check_replicated(checkpoint, &as_they_are, &rank),
+		gpusnap_buffer_count(rank.registry));
+	close_rank(&rank);
+	options = ranks(0, 1, 0, 2);
+	open_rank(&rank, &options);
+	ck_fails(gpusnap_load(rank.registry, folder, &options, &rank.loaded, &err),
+		GPUSNAP_E_UNSUPPORTED, "ep_size 2: gpt_oss is loaded whole only");
+	close_rank(&rank);
+	test_checkpoint_free(checkpoint);
+	tempdir_remove(folder);
+}
+END_TEST
+
 /* ---- files that change under the load ---- */
 
 struct meddling {
@@ -1025,6 +1053,7 @@ int main(void)
 		the_file_decides_sizes_and_dtypes,
 		experts_and_parameters_too_many_are_refused,
 		tensors_of_later_layers_and_unknown_names_stay_plain_buffers,
+		families_without_description_are_kept_tensor_by_tensor,
 		a_shard_that_changes_during_the_load_is_an_error,
 	};
 	int result;

@@ -50,6 +50,9 @@ typedef struct gpusnap_load_report {
 	uint64_t bytes_read; /* from the files */
 	double seconds;
 	gpusnap_io_report io;
+	/* Why the model has no MoE layers: experts are kept tensor by tensor. NULL: it has. Static.
+	 */
+	const char *note;
 } gpusnap_load_report;
 
 /* Where an unregistered mask was put. */
@@ -69,9 +72,13 @@ typedef struct gpusnap_loaded {
 /**
  * Load `directory` into a new region tagged "weights" of the registry.
  *
- * E_IO: a file is missing or truncated; E_FORMAT: config, index or shard malformed, a tensor
- * missing, of the wrong dtype or shape; E_UNSUPPORTED: an unknown family; E_INVALID: sizes that
- * tp_size or ep_size do not divide. On failure the registry is as before.
+ * qwen3_moe and mixtral are fused and described. The other known families are kept tensor by
+ * tensor, whole (tp_size and ep_size 1), with a model of no layers and a note in the report.
+ *
+ * E_IO: a file is missing, truncated, or changes during the load; E_FORMAT: config, index or shard
+ * malformed, a tensor missing, of the wrong dtype or shape; E_UNSUPPORTED: an unknown family;
+ * E_INVALID: sizes that tp_size or ep_size do not divide, ranks that are not the registry's. On
+ * failure the registry is as before.
  * @param ret_loaded  filled on success; gpusnap_loaded_release().
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_load(gpusnap_registry *registry,
