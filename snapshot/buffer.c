@@ -72,6 +72,7 @@ static void free_buffer(struct gsn_buffer *buffer)
 static gpusnap_status check_mask(const gpusnap_buffer_options *options, gpusnap_error *err)
 {
 	uint32_t length;
+	gpusnap_status s;
 
 	if (options->role != GPUSNAP_ROLE_EXPERT_MASK) {
 		if (options->mask.kind == 0)
@@ -80,12 +81,11 @@ static gpusnap_status check_mask(const gpusnap_buffer_options *options, gpusnap_
 			"buffer '%s' has a mask type, but role %s; only role expert_mask takes one",
 			options->name, gpusnap_role_name(options->role));
 	}
-	if (options->mask.kind < GPUSNAP_MASK_STANDARD ||
-		options->mask.kind > GPUSNAP_MASK_VLLM_AITER)
-		return gsn_fail(err, GPUSNAP_E_INVALID,
-			"buffer '%s' has role expert_mask, but mask kind %d is none of standard, "
-			"mori, deepep, vllm_aiter",
-			options->name, (int)options->mask.kind);
+	s = gpusnap_mask_type_check(&options->mask, err);
+	if (s) {
+		gsn_error_prefix(err, "buffer '%s' has role expert_mask", options->name);
+		return s;
+	}
 	if (options->dtype != GPUSNAP_I32)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"buffer '%s': an expert mask has dtype I32, not %s", options->name,
@@ -114,6 +114,9 @@ static gpusnap_status check_options(
 	if ((unsigned)options->dtype >= GPUSNAP_DTYPE_COUNT)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "buffer '%s': dtype %d is none",
 			options->name, (int)options->dtype);
+	if (options->rank > GPUSNAP_RANK_MAX)
+		return gsn_fail(err, GPUSNAP_E_INVALID, "buffer '%s': rank %u, at most %u",
+			options->name, options->rank, GPUSNAP_RANK_MAX);
 	if (options->rank > 0 && !options->shape)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "buffer '%s': rank %u, but no shape",
 			options->name, options->rank);
@@ -182,6 +185,10 @@ static gpusnap_status make_room(gpusnap_registry *registry, gpusnap_error *err)
 	uint32_t capacity = registry->buffer_capacity ? 2 * registry->buffer_capacity : 64;
 	struct gsn_buffer **grown;
 
+	if (registry->buffer_count == GPUSNAP_PLAN_BUFFERS_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT,
+			"%u buffers are registered, no snapshot holds more; use views for parts",
+			registry->buffer_count);
 	if (registry->buffer_count < registry->buffer_capacity)
 		return GPUSNAP_OK;
 	grown = gsn_grow(registry->buffers, registry->buffer_capacity, capacity, sizeof(void *));

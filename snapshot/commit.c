@@ -27,7 +27,8 @@ static gpusnap_status fail_path(
 
 static gpusnap_status fail_exists(const struct gsn_commit *commit, gpusnap_error *err)
 {
-	return gsn_fail_os(err, GPUSNAP_E_IO, EEXIST, "'%s' exists; use --replace", commit->path);
+	return gsn_fail_os(err, GPUSNAP_E_IO, EEXIST, "'%s' exists; ask to replace it (--replace)",
+		commit->path);
 }
 
 static gpusnap_status split_path(struct gsn_commit *commit, const char *path, gpusnap_error *err)

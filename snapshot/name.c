@@ -55,6 +55,10 @@ gpusnap_status gsn_name_check(const char *what, const char *name, gpusnap_error 
 {
 	if (!name || !*name)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "a %s needs a name", what);
+	if (strlen(name) > GPUSNAP_NAME_MAX)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"the name of a %s has %zu bytes, at most %u: '%.40s...'", what,
+			strlen(name), GPUSNAP_NAME_MAX, name);
 	if (!is_utf8(name))
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"the name of a %s is not UTF-8: it cannot be written to a snapshot", what);

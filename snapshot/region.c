@@ -104,6 +104,9 @@ static gpusnap_status make_room(gpusnap_registry *registry, gpusnap_error *err)
 	uint32_t capacity = registry->region_capacity ? 2 * registry->region_capacity : 8;
 	struct gsn_region *grown;
 
+	if (registry->region_count == GPUSNAP_PLAN_REGIONS_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT, "%u regions, no snapshot holds more",
+			registry->region_count);
 	if (registry->region_count < registry->region_capacity)
 		return GPUSNAP_OK;
 	grown = gsn_grow(

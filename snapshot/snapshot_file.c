@@ -148,7 +148,6 @@ static gpusnap_status parse_header(gpusnap_snapshot *snapshot, gpusnap_error *er
 {
 	uint64_t json_bytes;
 	const char *plan;
-	char seal_uuid[37], plan_uuid[37];
 	gpusnap_status status = gpusnap_header_measure(snapshot->header_bytes,
 		(size_t)snapshot->seal.header_bytes, snapshot->file_bytes, &json_bytes, err);
 
@@ -169,11 +168,7 @@ static gpusnap_status parse_header(gpusnap_snapshot *snapshot, gpusnap_error *er
 	status = gpusnap_plan_decode(plan, strlen(plan), snapshot->header, &snapshot->plan, err);
 	if (status)
 		return status;
-	if (memcmp(snapshot->plan->uuid, snapshot->seal.uuid, GPUSNAP_UUID_BYTES) != 0)
-		return gsn_fail(err, GPUSNAP_E_FORMAT, "plan is of snapshot %s, the seal of %s",
-			gpusnap_uuid_format(snapshot->plan->uuid, plan_uuid),
-			gpusnap_uuid_format(snapshot->seal.uuid, seal_uuid));
-	return GPUSNAP_OK;
+	return gpusnap_plan_match_seal(snapshot->plan, snapshot->header, &snapshot->seal, err);
 }
 
 /* ---- entries and leaves ---- */

@@ -76,6 +76,9 @@ static gpusnap_status check_options(
 	if ((unsigned)options->dtype >= GPUSNAP_DTYPE_COUNT)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "view '%s': dtype %d is none",
 			options->name, (int)options->dtype);
+	if (options->rank > GPUSNAP_RANK_MAX)
+		return gsn_fail(err, GPUSNAP_E_INVALID, "view '%s': rank %u, at most %u",
+			options->name, options->rank, GPUSNAP_RANK_MAX);
 	if (options->rank > 0 && (!options->shape || !options->strides))
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"view '%s': rank %u, but no shape or no strides", options->name,
@@ -110,6 +113,9 @@ static gpusnap_status make_room(gpusnap_registry *registry, gpusnap_error *err)
 	uint32_t capacity = registry->view_capacity ? 2 * registry->view_capacity : 64;
 	gpusnap_plan_view *grown;
 
+	if (registry->view_count == GPUSNAP_PLAN_VIEWS_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT, "%u views, no snapshot holds more",
+			registry->view_count);
 	if (registry->view_count < registry->view_capacity)
 		return GPUSNAP_OK;
 	grown = gsn_grow(

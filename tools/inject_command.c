@@ -86,8 +86,8 @@ gpusnap_status inject_command(gpusnap_registry *registry, void *user, gpusnap_js
 		s = choose_range(&in, &buffer, offset, length, err);
 	if (s)
 		return s;
-	in.before = malloc(in.length);
-	in.after = malloc(in.length);
+	in.before = calloc(in.length, 1);
+	in.after = calloc(in.length, 1);
 	if (!in.before || !in.after)
 		s = gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %llu bytes of '%s'",
 			(unsigned long long)in.length, in.name);

@@ -319,6 +319,31 @@ START_TEST(bad_buffers_are_refused_and_change_nothing)
 }
 END_TEST
 
+/* What a registry holds must fit into a plan: a snapshot that cannot be opened is no snapshot. */
+START_TEST(what_no_plan_can_hold_is_refused)
+{
+	struct fixture f = open_fixture();
+	uint32_t id = reserve(&f, "w", 4096);
+	char name[GPUSNAP_NAME_MAX + 2] = "";
+	uint64_t shape[GPUSNAP_RANK_MAX + 1];
+	gpusnap_buffer_options options = bytes_at(id, "deep", 16, shape);
+	gpusnap_error err;
+
+	memset(name, 'n', GPUSNAP_NAME_MAX + 1);
+	ck_fails(try_name(&f, id, name, 0, 1, &err), GPUSNAP_E_INVALID, "4097 bytes, at most 4096");
+	name[GPUSNAP_NAME_MAX] = '\0';
+	ck_ok(try_name(&f, id, name, 0, 1, &err));
+	for (size_t i = 0; i <= GPUSNAP_RANK_MAX; i++)
+		shape[i] = 1;
+	options.rank = GPUSNAP_RANK_MAX + 1;
+	ck_fails(gpusnap_buffer_register(f.registry, &options, &err), GPUSNAP_E_INVALID,
+		"rank 65, at most 64");
+	options.rank = GPUSNAP_RANK_MAX;
+	ck_ok(gpusnap_buffer_register(f.registry, &options, &err));
+	close_fixture(&f);
+}
+END_TEST
+
 START_TEST(names_must_be_utf8)
 {
 	struct fixture f = open_fixture();
@@ -358,12 +383,20 @@ START_TEST(expert_masks_need_a_type_that_fits)
 		.first = 32,
 		.rank = 1,
 		.world = 4};
+	gpusnap_mask_type wrong;
 	uint64_t size = 4;
 	gpusnap_buffer_options options;
 	gpusnap_buffer_info info;
 	gpusnap_error err;
 
 	ck_fails(try_mask(&f, id, none, GPUSNAP_I32, 33, &err), GPUSNAP_E_INVALID, "mask kind 0");
+	wrong = deepep;
+	wrong.rank = wrong.world;
+	ck_fails(try_mask(&f, id, wrong, GPUSNAP_I32, 33, &err), GPUSNAP_E_INVALID, "rank 4 of");
+	wrong = deepep;
+	wrong.first = 100;
+	ck_fails(try_mask(&f, id, wrong, GPUSNAP_I32, 33, &err), GPUSNAP_E_INVALID,
+		"leaves the 128 experts");
 	ck_fails(try_mask(&f, id, deepep, GPUSNAP_I64, 33, &err), GPUSNAP_E_INVALID,
 		"dtype I32, not I64");
 	ck_fails(try_mask(&f, id, deepep, GPUSNAP_I32, 128, &err), GPUSNAP_E_INVALID,
@@ -631,6 +664,7 @@ int main(void)
 		alloc_hands_out_bytes_in_order_and_never_named_ones,
 		overlap_is_refused_with_both_names_and_ranges,
 		bad_buffers_are_refused_and_change_nothing,
+		what_no_plan_can_hold_is_refused,
 		names_must_be_utf8,
 		expert_masks_need_a_type_that_fits,
 		reads_and_writes_stay_inside_their_buffer,
