@@ -134,28 +134,21 @@ static int compare_sources(const void *a, const void *b)
 struct run {
 	struct gsn_read read;
 	uint64_t needed; /* bytes that pieces use */
-	bool strided;
+	uint64_t spans;	 /* bytes that pieces would read one by one */
 };
 
-/* At most 1.1 bytes read for one used, 2 where columns are taken out of rows. */
-static bool is_worth_reading(uint64_t bytes, uint64_t needed, bool strided)
-{
-	return strided ? bytes <= 2 * needed : bytes * 10 <= needed * 11;
-}
-
+/* Gaps within a page are read in any case; wider ones may make a tenth of the read. */
 static bool joins_run(
 	const struct gsn_load_plan *plan, const struct run *run, const struct gsn_view *piece)
 {
+	uint64_t span = gsn_view_span(piece);
 	uint64_t end = run->read.offset + run->read.bytes;
-	uint64_t bytes = gsn_max(end, piece->source + gsn_view_span(piece)) - run->read.offset;
-	bool strided = run->strided || !gsn_view_is_contiguous(piece);
+	uint64_t bytes = gsn_max(end, piece->source + span) - run->read.offset;
 
 	if (run->read.count == 0 || piece->shard != run->read.shard ||
 		bytes > plan->limits.read_bytes)
 		return false;
-	if (piece->source < end + GSN_PAGE_BYTES)
-		return true;
-	return is_worth_reading(bytes, run->needed + gsn_view_target_bytes(piece), strided);
+	return piece->source < end + GSN_PAGE_BYTES || bytes * 10 <= (run->spans + span) * 11;
 }
 
 static bool is_direct(const struct gsn_window *window, const struct run *run)
@@ -193,7 +186,7 @@ static void extend_run(struct run *run, const struct gsn_view *piece, uint32_t i
 		gsn_max(run->read.bytes, piece->source + gsn_view_span(piece) - run->read.offset);
 	run->read.count++;
 	run->needed += gsn_view_target_bytes(piece);
-	run->strided |= !gsn_view_is_contiguous(piece);
+	run->spans += gsn_view_span(piece);
 }
 
 static gpusnap_status merge_reads(

@@ -187,6 +187,26 @@ START_TEST(rows_are_merged_within_a_tenth_of_over_read)
 }
 END_TEST
 
+/* What columns may waste is theirs: the rows beside them are not read over. */
+START_TEST(columns_do_not_widen_the_reads_of_rows)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_rows(0, 0, 20, 5000, 10000), 200000, 0),
+		placed(gsn_view_bytes(0, 200000, 50000), 100000, 100000),
+		placed(gsn_view_bytes(0, 300000, 50000), 100000, 150000),
+	};
+	struct gsn_plan_limits limits = {1 << 20, 1 << 20, GPUSNAP_COMPACT_AUTO};
+	uint8_t *targets = malloc(200000);
+	struct plan_totals totals;
+
+	ck_assert_ptr_nonnull(targets);
+	totals = plan_run(views, 3, &limits, shards, targets, 200000);
+	ck_assert_uint_eq(totals.reads, 2); /* 5000 bytes between are a tenth, 50000 are not */
+	ck_assert_uint_eq(totals.bytes_read, 250000 + 50000);
+	free(targets);
+}
+END_TEST
+
 /* ---- scales and memory ---- */
 
 static float scale_at(const float *scales, uint64_t row, uint64_t column)
@@ -294,6 +314,7 @@ int main(void)
 		views_larger_than_slot_and_read_are_cut,
 		columns_are_read_at_most_twice_over_where_pages_can_be_skipped,
 		rows_are_merged_within_a_tenth_of_over_read,
+		columns_do_not_widen_the_reads_of_rows,
 		scales_are_spread_over_the_finer_grid,
 		strided_views_of_three_dimensions_are_gathered,
 		memory_views_need_no_read,
