@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Leaf digests on a GPU. All ranges of a call are one launch over a table. The digests come back in
+ * one copy to page-locked memory; a host function of the stream then hands them out, so that the
+ * caller's memory may be any and the call never waits.
+ */
+#include "kernels/gpu_digest.h"
+
+#include <string.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "kernels/copy_args.h"
+#include "kernels/gpu_device.h"
+#include "kernels/gpu_kernels.h"
+
+struct output {
+	gpusnap_digest *to;
+	uint64_t leaves;
+};
+
+/* What a call's host function needs; it may not call the vendor, and frees this. */
+struct delivery {
+	const gpusnap_digest *digests;
+	size_t count;
+	struct output outputs[];
+};
+
+/* Table, then digests: the same places in the host's and the device's part of a block. */
+struct digest_call {
+	struct gsn_gpu_block *block;
+	uint32_t ranges;
+	uint64_t leaves;
+	uint64_t table_bytes;
+};
+
+static void deliver(void *argument)
+{
+	struct delivery *delivery = argument;
+	const gpusnap_digest *next = delivery->digests;
+
+	for (size_t i = 0; i < delivery->count; i++) {
+		memcpy(delivery->outputs[i].to, next, delivery->outputs[i].leaves * sizeof *next);
+		next += delivery->outputs[i].leaves;
+	}
+	gsn_free(delivery);
+}
+
+static gpusnap_status count_leaves(const struct gsn_leaf_range *ranges, size_t range_count,
+	struct digest_call *call, gpusnap_error *err)
+{
+	gpusnap_status status = GPUSNAP_OK;
+
+	for (size_t i = 0; !status && i < range_count; i++) {
+		status = gsn_leaf_range_check(GSN_GPU_KIND, &ranges[i], i, err);
+		call->leaves += gpusnap_leaf_count(ranges[i].bytes);
+		call->ranges += ranges[i].bytes != 0;
+	}
+	if (!status && range_count > UINT32_MAX)
+		status = gsn_fail(err, GPUSNAP_E_LIMIT,
+			"%s device: digest: %zu ranges in a call, %u are possible", GSN_GPU_KIND,
+			range_count, UINT32_MAX);
+	call->table_bytes = gsn_align_up(call->ranges * sizeof(struct gsn_gpu_leaf_range), 16);
+	return status;
+}
+
+static void fill_in(const struct gsn_leaf_range *ranges, size_t range_count,
+	const struct digest_call *call, struct delivery *delivery)
+{
+	struct gsn_gpu_leaf_range *entry = call->block->host;
+	uint64_t leaf = 0;
+
+	delivery->digests = (const gpusnap_digest *)(const void *)((char *)call->block->host +
+								   call->table_bytes);
+	for (size_t i = 0; i < range_count; i++) {
+		uint64_t leaves = gpusnap_leaf_count(ranges[i].bytes);
+
+		if (!leaves)
+			continue;
+		*entry++ = (struct gsn_gpu_leaf_range){ranges[i].address, ranges[i].bytes, leaf};
+		delivery->outputs[delivery->count++] = (struct output){ranges[i].out, leaves};
+		leaf += leaves;
+	}
+}
+
+static gpuError_t submit(
+	const struct digest_call *call, struct gsn_stream *stream, struct delivery *delivery)
+{
+	char *host = call->block->host;
+	char *device = call->block->device;
+	gpuError_t code = gpuMemcpyAsync(device, host, call->table_bytes,
+		(gpuMemcpyKind)gpuMemcpyHostToDevice, stream->handle);
+
+	if (!code)
+		code = (gpuError_t)gsn_gpu_launch_digest((const void *)device, call->ranges,
+			call->leaves, device + call->table_bytes, stream->handle);
+	if (!code)
+		code = gpuMemcpyAsync(host + call->table_bytes, device + call->table_bytes,
+			call->leaves * sizeof(gpusnap_digest), (gpuMemcpyKind)gpuMemcpyDeviceToHost,
+			stream->handle);
+	if (!code)
+		code = gpuLaunchHostFunc(stream->handle, deliver, delivery);
+	return code;
+}
+
+static gpusnap_status run(struct gsn_stream *stream, const struct gsn_leaf_range *ranges,
+	size_t range_count, struct digest_call *call, gpusnap_error *err)
+{
+	struct delivery *delivery =
+		gsn_alloc(1, sizeof *delivery + call->ranges * sizeof delivery->outputs[0]);
+	gpusnap_status status;
+	gpuError_t code;
+
+	if (!delivery)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "%s device: digest: no memory for %u ranges",
+			GSN_GPU_KIND, call->ranges);
+	status = gsn_gpu_block_take(stream->gpu,
+		call->table_bytes + call->leaves * sizeof(gpusnap_digest), &call->block, err);
+	if (status) {
+		gsn_free(delivery);
+		return status;
+	}
+	fill_in(ranges, range_count, call, delivery);
+	code = submit(call, stream, delivery);
+	if (code) {
+		gsn_free(delivery);
+		status = gsn_gpu_fail(stream->gpu, code, err, "digest of %u ranges", call->ranges);
+		(void)gsn_gpu_block_give_back(stream->gpu, call->block, stream->handle, NULL);
+		return status;
+	}
+	return gsn_gpu_block_give_back(stream->gpu, call->block, stream->handle, err);
+}
+
+gpusnap_status gsn_gpu_digest(struct gsn_stream *stream, const struct gsn_leaf_range *ranges,
+	size_t range_count, gpusnap_error *err)
+{
+	struct digest_call call = {.leaves = 0};
+	gpusnap_status status = count_leaves(ranges, range_count, &call, err);
+	int caller;
+
+	if (status || call.leaves == 0)
+		return status;
+	caller = gsn_gpu_enter(stream->gpu);
+	status = run(stream, ranges, range_count, &call, err);
+	gsn_gpu_leave(caller);
+	return status;
+}

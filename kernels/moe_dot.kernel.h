@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef GSN_MOE_DOT_KERNEL_H
+#define GSN_MOE_DOT_KERNEL_H
+/*
+ * The dot product of arithmetic.md on a GPU. Eight lanes own a row of weights, and the rows that
+ * share their inputs are taken together; each lane's next chunks are on their way while it works.
+ * Results do not depend on how many rows or tokens are taken at once.
+ */
+#include "kernels/gpu_kernels.h"
+#include "kernels/moe_math.h"
+
+enum {
+	GSN_ROW_LANES = 8,
+	GSN_ROWS_AT_ONCE = GSN_WARP / GSN_ROW_LANES, /* of a warp, times rows per lane */
+	GSN_SCALE_GROUP = 16,			     /* columns: chunks never straddle scales */
+};
+
+/* Formats of weights: element type, elements of a chunk, what 16-byte loads a chunk is. */
+struct gsn_f32 {
+	typedef float element;
+	enum { CHUNK = 8, LOADS = 2, SCALED = 0 };
+	GSN_DEVICE_FN float decode(float code)
+	{
+		return code;
+	}
+	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
+	{
+		const uint4 v = raw[quarter];
+
+		out[0] = __uint_as_float(v.x);
+		out[1] = __uint_as_float(v.y);
+		out[2] = __uint_as_float(v.z);
+		out[3] = __uint_as_float(v.w);
+	}
+};
+
+struct gsn_bf16 {
+	typedef uint16_t element;
+	enum { CHUNK = 8, LOADS = 1, SCALED = 0 };
+	GSN_DEVICE_FN float decode(uint16_t code)
+	{
+		return gsn_decode_bf16(code);
+	}
+	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
+	{
+		unsigned low = quarter ? raw->z : raw->x;
+		unsigned high = quarter ? raw->w : raw->y;
+
+		out[0] = __uint_as_float(low << 16);
+		out[1] = __uint_as_float(low & 0xffff0000u);
+		out[2] = __uint_as_float(high << 16);
+		out[3] = __uint_as_float(high & 0xffff0000u);
+	}
+};
+
+struct gsn_f16 {
+	typedef uint16_t element;
+	enum { CHUNK = 8, LOADS = 1, SCALED = 0 };
+	GSN_DEVICE_FN float decode(uint16_t code)
+	{
+		return gsn_decode_f16(code);
+	}
+	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
+	{
+		gsn_decode_2_f16(quarter ? raw->z : raw->x, out);
+		gsn_decode_2_f16(quarter ? raw->w : raw->y, out + 2);
+	}
+};
+
+struct gsn_f8_e4m3 {
+	typedef uint8_t element;
+	enum { CHUNK = 16, LOADS = 1, SCALED = 1 };
+	GSN_DEVICE_FN float decode(uint8_t code)
+	{
+		return gsn_decode_f8_e4m3(code);
+	}
+	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
+	{
+		const unsigned words[4] = {raw->x, raw->y, raw->z, raw->w};
+
+		gsn_decode_4_f8_e4m3(words[quarter], out);
+	}
+};
+
+/* A stack of matrices [matrices, rows, columns] with a scale for each block, or none. */
+struct gsn_matrix {
+	const void *weights;
+	const float *scales; /* NULL: none */
+	uint32_t rows, columns;
+	uint32_t block_n, block_k;
+	uint32_t scale_rows, scale_columns; /* of one matrix */
+};
+
+/* One row, and the scales of its blocks. */
+template <typename FORMAT> struct gsn_row {
+	const typename FORMAT::element *weights;
+	const float *scales;
+};
+
+template <typename FORMAT>
+GSN_DEVICE_FN gsn_row<FORMAT> gsn_row_at(const gsn_matrix &matrix, uint64_t index, uint32_t row)
+{
+	gsn_row<FORMAT> result;
+
+	result.weights = (const typename FORMAT::element *)matrix.weights +
+			 (index * matrix.rows + row) * matrix.columns;
+	result.scales = NULL;
+	if (FORMAT::SCALED && matrix.scales)
+		result.scales = matrix.scales + (index * matrix.scale_rows + row / matrix.block_n) *
+							matrix.scale_columns;
+	return result;
+}
+
+/* Weights of a lane's chunk as they are in memory, and their scale. */
+template <typename FORMAT> struct gsn_chunk {
+	uint4 raw[FORMAT::LOADS];
+	float scale;
+};
+
+GSN_DEVICE_FN float gsn_sum_of_8(const float a[8])
+{
+	return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
+}
+
+/* The dot product from the accumulators of the row's eight lanes; all of them get it. */
+GSN_DEVICE_FN float gsn_reduce(const float a[8])
+{
+	float sum = gsn_sum_of_8(a);
+
+	for (int distance = 1; distance < GSN_ROW_LANES; distance *= 2)
+		sum += gsn_shuffle_xor(sum, distance);
+	return gsn_canonical(sum);
+}
+
+/* ---- rows that are whole chunks at 16-byte addresses ---- */
+
+template <typename FORMAT>
+GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
+	const gsn_row<FORMAT> &row, uint32_t chunk, uint32_t block_chunks)
+{
+	const typename FORMAT::element *at = row.weights + (uint64_t)chunk * FORMAT::CHUNK;
+	gsn_chunk<FORMAT> result;
+
+#pragma unroll
+	for (int i = 0; i < FORMAT::LOADS; i++)
+		result.raw[i] = gsn_load_streamed((const uint4 *)at + i);
+	result.scale = 1.0f;
+	if (FORMAT::SCALED && row.scales)
+		result.scale = __ldg(row.scales + chunk / block_chunks);
+	return result;
+}
+
+/* Elements 4q .. 4q + 3 of a chunk of 8, for every row and token. */
+template <typename FORMAT, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_add_plain(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
+	const float *const x[TOKENS], uint64_t k)
+{
+#pragma unroll
+	for (int quarter = 0; quarter < 2; quarter++) {
+		float w[ROWS][4];
+
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			FORMAT::decode_4(chunks[r].raw, quarter, w[r]);
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++) {
+			const float4 v = gsn_load_shared(x[t] + k + 4 * quarter);
+
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				float *sum = a[r][t] + 4 * quarter;
+
+				sum[0] = fmaf(w[r][0], v.x, sum[0]);
+				sum[1] = fmaf(w[r][1], v.y, sum[1]);
+				sum[2] = fmaf(w[r][2], v.z, sum[2]);
+				sum[3] = fmaf(w[r][3], v.w, sum[3]);
+			}
+		}
+	}
+}
+
+/* Elements i and i + 8 of a chunk of 16 are summed before the scale comes in. */
+template <typename FORMAT, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
+	const float *const x[TOKENS], uint64_t k)
+{
+#pragma unroll
+	for (int quarter = 0; quarter < 2; quarter++) {
+		float w[ROWS][8];
+
+#pragma unroll
+		for (int r = 0; r < ROWS; r++) {
+			FORMAT::decode_4(chunks[r].raw, quarter, w[r]);
+			FORMAT::decode_4(chunks[r].raw, quarter + 2, w[r] + 4);
+		}
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++) {
+			const float4 v0 = gsn_load_shared(x[t] + k + 4 * quarter);
+			const float4 v1 = gsn_load_shared(x[t] + k + 8 + 4 * quarter);
+
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				float *sum = a[r][t] + 4 * quarter;
+				float scale = chunks[r].scale;
+
+				sum[0] = fmaf(fmaf(w[r][4], v1.x, w[r][0] * v0.x), scale, sum[0]);
+				sum[1] = fmaf(fmaf(w[r][5], v1.y, w[r][1] * v0.y), scale, sum[1]);
+				sum[2] = fmaf(fmaf(w[r][6], v1.z, w[r][2] * v0.z), scale, sum[2]);
+				sum[3] = fmaf(fmaf(w[r][7], v1.w, w[r][3] * v0.w), scale, sum[3]);
+			}
+		}
+	}
+}
+
+template <typename FORMAT, int ROWS, int AHEAD>
+GSN_DEVICE_FN void gsn_load_chunks(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
+	const gsn_row<FORMAT> rows[ROWS], uint32_t chunk, uint32_t count, uint32_t block_chunks)
+{
+#pragma unroll
+	for (int i = 0; i < AHEAD; i++)
+		if (chunk + i * GSN_ROW_LANES < count)
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				chunks[i][r] = gsn_load_chunk(
+					rows[r], chunk + i * GSN_ROW_LANES, block_chunks);
+}
+
+template <typename FORMAT, int ROWS, int TOKENS, int AHEAD>
+GSN_DEVICE_FN void gsn_add_chunks(float a[ROWS][TOKENS][8], const gsn_row<FORMAT> rows[ROWS],
+	const gsn_matrix &matrix, const float *const x[TOKENS], uint32_t lane)
+{
+	const uint32_t count = matrix.columns / FORMAT::CHUNK;
+	const uint32_t block_chunks =
+		FORMAT::SCALED && matrix.scales ? matrix.block_k / FORMAT::CHUNK : 1;
+	gsn_chunk<FORMAT> now[AHEAD][ROWS], next[AHEAD][ROWS];
+
+	gsn_load_chunks<FORMAT, ROWS, AHEAD>(now, rows, lane, count, block_chunks);
+	for (uint32_t chunk = lane; chunk < count; chunk += AHEAD * GSN_ROW_LANES) {
+		gsn_load_chunks<FORMAT, ROWS, AHEAD>(
+			next, rows, chunk + AHEAD * GSN_ROW_LANES, count, block_chunks);
+#pragma unroll
+		for (int i = 0; i < AHEAD; i++) {
+			uint64_t k = (uint64_t)(chunk + i * GSN_ROW_LANES) * FORMAT::CHUNK;
+
+			if (chunk + i * GSN_ROW_LANES < count) {
+				if (FORMAT::SCALED)
+					gsn_add_scaled<FORMAT, ROWS, TOKENS>(a, now[i], x, k);
+				else
+					gsn_add_plain<FORMAT, ROWS, TOKENS>(a, now[i], x, k);
+			}
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				now[i][r] = next[i][r];
+		}
+	}
+}
+
+/* ---- any length, any alignment: element by element ---- */
+
+template <typename FORMAT>
+GSN_DEVICE_FN void gsn_add_element_chunk(float a[8], const gsn_row<FORMAT> &row,
+	const gsn_matrix &matrix, const float *x, uint32_t k)
+{
+	float w[FORMAT::CHUNK], v[FORMAT::CHUNK];
+	float scale = 1.0f;
+
+	for (int i = 0; i < FORMAT::CHUNK; i++) {
+		bool there = k + i < matrix.columns;
+
+		w[i] = there ? FORMAT::decode(row.weights[k + i]) : 0.0f;
+		v[i] = there ? x[k + i] : 0.0f;
+	}
+	if (FORMAT::SCALED && row.scales)
+		scale = row.scales[k / matrix.block_k];
+	for (int i = 0; i < 8; i++) {
+		if (FORMAT::SCALED)
+			a[i] = fmaf(fmaf(w[FORMAT::CHUNK - 8 + i], v[FORMAT::CHUNK - 8 + i],
+					    w[i] * v[i]),
+				scale, a[i]);
+		else
+			a[i] = fmaf(w[i], v[i], a[i]);
+	}
+}
+
+template <typename FORMAT, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_add_elements(float a[ROWS][TOKENS][8], const gsn_row<FORMAT> rows[ROWS],
+	const gsn_matrix &matrix, const float *const x[TOKENS], uint32_t lane)
+{
+	const uint64_t step = GSN_ROW_LANES * FORMAT::CHUNK;
+
+	for (uint64_t k = lane * FORMAT::CHUNK; k < matrix.columns; k += step)
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+#pragma unroll
+			for (int t = 0; t < TOKENS; t++)
+				gsn_add_element_chunk<FORMAT>(
+					a[r][t], rows[r], matrix, x[t], (uint32_t)k);
+}
+
+/* ---- */
+
+/*
+ * out[r][t] = rows[r] . x[t], in all eight lanes of the row. The whole warp must call.
+ * WHOLE: columns are a multiple of the chunk; rows, x and its rows begin at multiples of 16 bytes.
+ */
+template <typename FORMAT, bool WHOLE, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[ROWS],
+	const gsn_matrix &matrix, const float *const x[TOKENS])
+{
+	/* Chunks ahead: enough bytes on their way, without more registers than there are. */
+	const int ahead = TOKENS * FORMAT::LOADS <= 2 ? 4 : 2;
+	const uint32_t lane = threadIdx.x % GSN_ROW_LANES;
+	float a[ROWS][TOKENS][8];
+
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++)
+#pragma unroll
+			for (int i = 0; i < 8; i++)
+				a[r][t][i] = 0.0f;
+	if (WHOLE)
+		gsn_add_chunks<FORMAT, ROWS, TOKENS, ahead>(a, rows, matrix, x, lane);
+	else
+		gsn_add_elements<FORMAT, ROWS, TOKENS>(a, rows, matrix, x, lane);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++)
+			out[r][t] = gsn_reduce(a[r][t]);
+}
+
+#endif
