@@ -2,7 +2,56 @@
 /* The CPU path for AVX-512 (F, BW, DQ, VL): all formats; E4M3 codes are shifted into place. */
 #include "kernels/dot_avx512.h"
 
-/* F32, F16, BF16: 16 elements are a chunk of each lane of a pair. */
+/*
+ * F32, F16, BF16: a vector holds the accumulators of two lanes, 2j and 2j + 1, and 16 elements are
+ * a chunk of each. All lanes of four tokens are 16 of the 32 registers.
+ */
+enum { PAIRS = GSN_DOT_LANES / 2, WIDTH = 16, ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK };
+
+/* Accumulators of one token, by pair of lanes. */
+struct sums {
+	__m512 pair[PAIRS];
+};
+
+/* The tree of arithmetic.md: within the lanes, then over the lanes. */
+GSN_INLINE float reduce(const struct sums *sums)
+{
+	__m256 quads[2];
+
+	for (size_t i = 0; i < 2; i++) {
+		__m512 a = sums->pair[2 * i], b = sums->pair[2 * i + 1];
+		__m256 lanes_01 =
+			_mm256_hadd_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+		__m256 lanes_23 =
+			_mm256_hadd_ps(_mm512_castps512_ps256(b), _mm512_extractf32x8_ps(b, 1));
+
+		quads[i] = _mm256_hadd_ps(lanes_01, lanes_23);
+	}
+	__m128 low =
+		_mm_add_ps(_mm256_castps256_ps128(quads[0]), _mm256_extractf128_ps(quads[0], 1));
+	__m128 high =
+		_mm_add_ps(_mm256_castps256_ps128(quads[1]), _mm256_extractf128_ps(quads[1], 1));
+	__m128 pairs = _mm_hadd_ps(low, high);
+	__m128 fours = _mm_hadd_ps(pairs, pairs);
+
+	return gsn_canonical(_mm_cvtss_f32(_mm_add_ss(fours, _mm_movehdup_ps(fours))));
+}
+
+GSN_INLINE void clear(struct sums *sums, size_t tokens)
+{
+#pragma GCC unroll 4
+	for (size_t t = 0; t < tokens; t++)
+#pragma GCC unroll 4
+		for (int j = 0; j < PAIRS; j++)
+			sums[t].pair[j] = _mm512_setzero_ps();
+}
+
+GSN_INLINE void finish(const struct sums *sums, size_t tokens, float *out)
+{
+#pragma GCC unroll 4
+	for (size_t t = 0; t < tokens; t++)
+		out[t] = reduce(&sums[t]);
+}
 
 GSN_INLINE __m512 decode_16(enum gsn_dot_format format, const void *weights, size_t first)
 {
@@ -36,7 +85,7 @@ GSN_INLINE void add_plain_tail(enum gsn_dot_format format, const struct gsn_dot_
 {
 #pragma GCC unroll 4
 	for (size_t j = 0; j < PAIRS; j++, k += WIDTH) {
-		__mmask16 mask = (__mmask16)low_bits(row->k > k ? row->k - k : 0, WIDTH);
+		__mmask16 mask = (__mmask16)gsn_low_bits(row->k > k ? row->k - k : 0, WIDTH);
 		__m512 w = decode_some(format, row->weights, k, mask);
 
 #pragma GCC unroll 4
@@ -69,47 +118,50 @@ GSN_INLINE void dot_plain(enum gsn_dot_format format, const struct gsn_dot_row *
 	finish(sums, tokens, out);
 }
 
-/* Units of 8 inputs of four chunks: the chunks' first halves side by side, then the second. */
-#define EIGHT(unit)                                                                                \
-	8 * (unit), 8 * (unit) + 1, 8 * (unit) + 2, 8 * (unit) + 3, 8 * (unit) + 4,                \
-		8 * (unit) + 5, 8 * (unit) + 6, 8 * (unit) + 7
-const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {
-	EIGHT(0), EIGHT(2), EIGHT(1), EIGHT(3), EIGHT(4), EIGHT(6), EIGHT(5), EIGHT(7)};
+/* Position of element e of chunk c: even 0..7, even 8..15, odd 0..7, odd 8..15 of four chunks. */
+#define POSITION(c, e) ((e) % 2 * 32 + (e) / 8 * 16 + (c)*4 + (e) % 8 / 2)
+#define FOUR(c, e)     POSITION(c, e), POSITION(c, e + 1), POSITION(c, e + 2), POSITION(c, e + 3)
+#define CHUNK(c)       FOUR(c, 0), FOUR(c, 4), FOUR(c, 8), FOUR(c, 12)
+const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3)};
+#undef POSITION
+#undef FOUR
+#undef CHUNK
 
 /*
  * Sign kept, magnitude moved down, as the upper half of a float that is value * 2^-120; NaN codes
  * come out as 480. See dot_avx2.c about subnormals.
  */
-GSN_INLINE struct decoded shift_64(__m512i codes)
+GSN_INLINE struct gsn_f8_words shift_64(__m512i codes)
 {
-	/* Where unpacking twice within 128 bits wants the codes, in units of four. */
-	const __m512i order =
-		_mm512_setr_epi32(0, 2, 8, 10, 1, 3, 9, 11, 4, 6, 12, 14, 5, 7, 13, 15);
 	const __m512i fields = _mm512_set1_epi16((short)0x87f0);
 	const __m512i zero = _mm512_setzero_si512();
-	const __m512 unit = _mm512_set1_ps(0x1p120f);
-	__m512i ordered = _mm512_permutexvar_epi32(order, codes);
-	__m512i first = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, ordered), 4);
-	__m512i second = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, ordered), 4);
-	struct decoded w;
+	__m512i low = _mm512_srai_epi16(_mm512_unpacklo_epi8(zero, codes), 4);
+	__m512i high = _mm512_srai_epi16(_mm512_unpackhi_epi8(zero, codes), 4);
 
-	first = _mm512_and_si512(first, fields);
-	second = _mm512_and_si512(second, fields);
-	w.half[0] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, first));
-	w.half[1] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, first));
-	w.half[2] = _mm512_castsi512_ps(_mm512_unpacklo_epi16(zero, second));
-	w.half[3] = _mm512_castsi512_ps(_mm512_unpackhi_epi16(zero, second));
-#pragma GCC unroll 4
-	for (int i = 0; i < 4; i++)
-		w.half[i] = _mm512_mul_ps(w.half[i], unit);
-	return w;
+	return (struct gsn_f8_words){
+		{_mm512_and_si512(low, fields), _mm512_and_si512(high, fields)}};
 }
 
+/* The number of tokens is a constant in each of these. */
+#define BY_TOKENS(format, row, x, tokens, out)                                                     \
+	switch (tokens) {                                                                          \
+	case 1:                                                                                    \
+		dot_plain(format, row, x, out, 1);                                                 \
+		break;                                                                             \
+	case 2:                                                                                    \
+		dot_plain(format, row, x, out, 2);                                                 \
+		break;                                                                             \
+	case 3:                                                                                    \
+		dot_plain(format, row, x, out, 3);                                                 \
+		break;                                                                             \
+	default:                                                                                   \
+		dot_plain(format, row, x, out, 4);                                                 \
+	}
 #define DEFINE_PLAIN(name, format)                                                                 \
 	void name(                                                                                 \
 		const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out) \
 	{                                                                                          \
-		GSN_DOT_BY_TOKENS(dot_plain, format, row, x, tokens, out)                          \
+		BY_TOKENS(format, row, x, tokens, out)                                             \
 	}
 DEFINE_PLAIN(gsn_dot_avx512_f32, GSN_DOT_F32)
 DEFINE_PLAIN(gsn_dot_avx512_f16, GSN_DOT_F16)
@@ -122,7 +174,8 @@ static bool has_nan_code(const struct gsn_dot_row *row)
 	__m512i largest = _mm512_setzero_si512();
 
 	for (size_t k = 0; k < row->k; k += 64)
-		largest = _mm512_max_epu8(largest, _mm512_and_si512(load_codes(row, k), magnitude));
+		largest = _mm512_max_epu8(
+			largest, _mm512_and_si512(gsn_load_codes(row, k), magnitude));
 	return _mm512_cmpeq_epi8_mask(largest, magnitude) != 0;
 }
 
@@ -131,7 +184,7 @@ static void dot_f8_e4m3(
 	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
 {
 	if (!has_nan_code(row)) {
-		GSN_DOT_BY_TOKENS(dot_f8, shift_64, row, x, tokens, out)
+		gsn_f8_dot_tokens((struct gsn_f8_decoder){shift_64, true}, row, x, tokens, out);
 		return;
 	}
 	for (size_t t = 0; t < tokens; t++)

@@ -2,13 +2,14 @@
 #ifndef GSN_DOT_AVX512_H
 #define GSN_DOT_AVX512_H
 /*
- * What the two AVX-512 paths share. A vector holds the accumulators of two lanes, 2j and 2j + 1;
- * all lanes of four tokens are 16 of the 32 registers.
+ * What the two AVX-512 paths share: rows of E4M3, which they decode in different ways.
  *
- * E4M3 codes come 64 at a time, four chunks, and are decoded to four vectors: first and second
- * halves of chunks 0 and 1, then of 2 and 3. Inputs are kept in that order (gsn_f8_order_avx512),
- * since putting them in order for every row costs as much as the arithmetic. The paths differ in
- * how they decode.
+ * Codes come 64 at a time, half a round, four chunks: each chunk is 128 bits of a vector. Decoding
+ * interleaves two bytes for each code, which leaves words 0..7 of the four chunks in one vector,
+ * words 8..15 in another; words are upper halves of floats. Of both vectors the even words, then
+ * the odd words are taken. So inputs are kept in the order even 0..7, even 8..15, odd 0..7, odd
+ * 8..15 of four chunks (gsn_f8_order_avx512); doing it for every row would cost as much as the
+ * arithmetic. An accumulator vector holds the even or the odd accumulators of four lanes.
  */
 #include <immintrin.h>
 
@@ -17,191 +18,184 @@
 
 #define GSN_INLINE static inline __attribute__((always_inline))
 
-enum { PAIRS = GSN_DOT_LANES / 2, WIDTH = 16 };
+enum { GSN_F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8, GSN_F8_HALF = GSN_F8_ROUND / 2 };
 
-/* Accumulators of one token, by pair of lanes. */
-struct sums {
-	__m512 pair[PAIRS];
+/* 64 decoded codes: words 0..7, then 8..15 of each chunk. */
+struct gsn_f8_words {
+	__m512i side[2];
+};
+
+/* Accumulators of one token: [half of a round][even, odd]. */
+struct gsn_f8_sums {
+	__m512 part[2][2];
+};
+
+/* How a path decodes. Constants at each use, so that all of it is inlined. */
+struct gsn_f8_decoder {
+	struct gsn_f8_words (*decode)(__m512i codes);
+	bool small; /* words are 2^-120 of their values */
+};
+
+struct gsn_f8_job {
+	struct gsn_f8_decoder decoder;
+	const struct gsn_dot_row *row;
+	const float *const *x;
+	size_t tokens;
 };
 
 /* Lowest `count` bits; all of them from `width` on. */
-GSN_INLINE uint64_t low_bits(size_t count, unsigned width)
+GSN_INLINE uint64_t gsn_low_bits(size_t count, unsigned width)
 {
 	return count >= width ? UINT64_MAX >> (64 - width) : (UINT64_C(1) << count) - 1;
 }
 
-/* The tree of arithmetic.md: within the lanes, then over the lanes. */
-GSN_INLINE float reduce(const struct sums *sums)
+/* As many codes of 64 as the row still has, zeros behind them. */
+GSN_INLINE __m512i gsn_load_codes(const struct gsn_dot_row *row, size_t k)
 {
-	__m256 quads[2];
+	const uint8_t *codes = row->weights;
 
-	for (size_t i = 0; i < 2; i++) {
-		__m512 a = sums->pair[2 * i], b = sums->pair[2 * i + 1];
-		__m256 lanes_01 =
-			_mm256_hadd_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-		__m256 lanes_23 =
-			_mm256_hadd_ps(_mm512_castps512_ps256(b), _mm512_extractf32x8_ps(b, 1));
-
-		quads[i] = _mm256_hadd_ps(lanes_01, lanes_23);
-	}
-	__m128 low =
-		_mm_add_ps(_mm256_castps256_ps128(quads[0]), _mm256_extractf128_ps(quads[0], 1));
-	__m128 high =
-		_mm_add_ps(_mm256_castps256_ps128(quads[1]), _mm256_extractf128_ps(quads[1], 1));
-	__m128 pairs = _mm_hadd_ps(low, high);
-	__m128 fours = _mm_hadd_ps(pairs, pairs);
-
-	return gsn_canonical(_mm_cvtss_f32(_mm_add_ss(fours, _mm_movehdup_ps(fours))));
+	return _mm512_maskz_loadu_epi8(gsn_low_bits(row->k > k ? row->k - k : 0, 64), codes + k);
 }
 
-GSN_INLINE void clear(struct sums *sums, size_t tokens)
+GSN_INLINE __m512 gsn_f8_expand(__m512i words, size_t odd, bool small)
 {
-#pragma GCC unroll 4
-	for (size_t t = 0; t < tokens; t++)
-#pragma GCC unroll 4
-		for (int j = 0; j < PAIRS; j++)
-			sums[t].pair[j] = _mm512_setzero_ps();
+	__m512i bits = odd ? _mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000))
+			   : _mm512_slli_epi32(words, 16);
+	__m512 values = _mm512_castsi512_ps(bits);
+
+	return small ? _mm512_mul_ps(values, _mm512_set1_ps(0x1p120f)) : values;
 }
 
-GSN_INLINE void finish(const struct sums *sums, size_t tokens, float *out)
+/* Half a round from element k on; `scales` has that of each chunk. */
+GSN_INLINE void gsn_f8_add_half(const struct gsn_f8_job *job, const struct gsn_f8_words *words,
+	size_t k, size_t half, __m512 scales, struct gsn_f8_sums *sums)
 {
-#pragma GCC unroll 4
-	for (size_t t = 0; t < tokens; t++)
-		out[t] = reduce(&sums[t]);
-}
-
-/* Four vectors from 64 codes; see the top of the file. */
-struct decoded {
-	__m512 half[4];
-};
-
-/* Two chunks: products of the first halves, plus those of the second halves, times the scales. */
-GSN_INLINE __m512 add_chunks(__m512 sum, const __m512 *w, const float *x, __m512 scale)
-{
-	__m512 product = _mm512_mul_ps(w[0], _mm512_loadu_ps(x));
-
-	product = _mm512_fmadd_ps(w[1], _mm512_loadu_ps(x + WIDTH), product);
-	return _mm512_fmadd_ps(product, scale, sum);
-}
-
-/* 64 codes of a whole round under one scale. */
-GSN_INLINE void add_64(const struct decoded *w, const float *const *x, size_t k, __m512 scale,
-	struct sums *sums, size_t half, size_t tokens)
-{
-#pragma GCC unroll 4
-	for (size_t t = 0; t < tokens; t++) {
 #pragma GCC unroll 2
-		for (size_t j = 0; j < 2; j++) {
-			__m512 *sum = &sums[t].pair[2 * half + j];
+	for (size_t odd = 0; odd < 2; odd++) {
+		__m512 low = gsn_f8_expand(words->side[0], odd, job->decoder.small);
+		__m512 high = gsn_f8_expand(words->side[1], odd, job->decoder.small);
 
-			*sum = add_chunks(*sum, w->half + 2 * j, x[t] + k + j * 32, scale);
+#pragma GCC unroll 4
+		for (size_t t = 0; t < job->tokens; t++) {
+			const float *x = job->x[t] + k + odd * GSN_F8_HALF / 2;
+			__m512 *sum = &sums[t].part[half][odd];
+			__m512 product = _mm512_mul_ps(low, _mm512_loadu_ps(x));
+
+			product = _mm512_fmadd_ps(high, _mm512_loadu_ps(x + 16), product);
+			*sum = _mm512_fmadd_ps(product, scales, *sum);
 		}
 	}
 }
 
-/* Scales of the chunks at k and k + 16; 0 for a chunk behind the row's end. */
-GSN_INLINE __m512 scales_at(const struct gsn_dot_row *row, size_t k)
+/* Scales of four chunks from k on, each 4 times; 0 for a chunk behind the row's end. */
+GSN_INLINE __m512 gsn_f8_scales(const struct gsn_dot_row *row, size_t k)
 {
-	float scale[2] = {0.0f, 0.0f};
+	const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+	float scales[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 
-	for (size_t i = 0; i < 2 && k + i * GSN_DOT_CHUNK_F8 < row->k; i++)
-		scale[i] =
-			row->scales
-				? row->scales[(uint32_t)(k + i * GSN_DOT_CHUNK_F8) / row->block_k]
-				: 1.0f;
-	return _mm512_insertf32x8(_mm512_set1_ps(scale[0]), _mm256_set1_ps(scale[1]), 1);
+	for (size_t i = 0; i < 4 && k < row->k; i++, k += GSN_DOT_CHUNK_F8)
+		scales[i] = row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f;
+	return _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(_mm_loadu_ps(scales)));
 }
 
-/* As many codes of 64 as the row still has, zeros behind them. */
-GSN_INLINE __m512i load_codes(const struct gsn_dot_row *row, size_t k)
+/* A round that is not whole, or has more than one scale. */
+GSN_INLINE void gsn_f8_add_ragged_round(
+	const struct gsn_f8_job *job, size_t k, struct gsn_f8_sums *sums)
 {
-	const uint8_t *codes = row->weights;
+#pragma GCC unroll 2
+	for (size_t half = 0; half < 2; half++, k += GSN_F8_HALF) {
+		if (k < job->row->k) {
+			struct gsn_f8_words words =
+				job->decoder.decode(gsn_load_codes(job->row, k));
 
-	return _mm512_maskz_loadu_epi8(low_bits(row->k > k ? row->k - k : 0, 64), codes + k);
+			gsn_f8_add_half(job, &words, k, half, gsn_f8_scales(job->row, k), sums);
+		}
+	}
 }
-
-typedef struct decoded (*decode_fn)(__m512i codes);
-
-enum { ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK, F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8 };
 
 /*
- * Rounds of [0, end), a multiple of F8_ROUND and not 0. Codes are decoded one step ahead of their
- * use: the chain from load to sum is too long for the processor to overlap on its own.
+ * Rounds of [0, end), a multiple of a round and not 0. Each is decoded while the one before it is
+ * added up: the chain from load to sum is too long for the processor to overlap on its own.
  */
-GSN_INLINE void add_rounds(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
-	size_t end, struct sums *sums, size_t tokens)
+GSN_INLINE void gsn_f8_add_rounds(
+	const struct gsn_f8_job *job, size_t end, struct gsn_f8_sums *sums)
 {
+	const struct gsn_dot_row *row = job->row;
 	const uint8_t *codes = row->weights;
-	struct decoded first = decode(_mm512_loadu_si512(codes));
+	struct gsn_f8_words now[2] = {job->decoder.decode(_mm512_loadu_si512(codes)),
+		job->decoder.decode(_mm512_loadu_si512(codes + GSN_F8_HALF))};
 
-	for (size_t k = 0; k < end; k += F8_ROUND) {
+	for (size_t k = 0; k < end; k += GSN_F8_ROUND) {
+		const uint8_t *next = codes + (k + GSN_F8_ROUND < end ? k + GSN_F8_ROUND : 0);
+		struct gsn_f8_words then[2] = {job->decoder.decode(_mm512_loadu_si512(next)),
+			job->decoder.decode(_mm512_loadu_si512(next + GSN_F8_HALF))};
 		__m512 scale = _mm512_set1_ps(
 			row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f);
-		struct decoded second = decode(_mm512_loadu_si512(codes + k + 64));
-		size_t next = k + F8_ROUND < end ? k + F8_ROUND : 0;
 
-		add_64(&first, x, k, scale, sums, 0, tokens);
-		first = decode(_mm512_loadu_si512(codes + next));
-		add_64(&second, x, k + 64, scale, sums, 1, tokens);
+		gsn_f8_add_half(job, &now[0], k, 0, scale, sums);
+		gsn_f8_add_half(job, &now[1], k + GSN_F8_HALF, 1, scale, sums);
+		now[0] = then[0];
+		now[1] = then[1];
 	}
 }
 
-/* Half a round, each chunk with its own scale; codes and inputs behind the row's end are zeros. */
-GSN_INLINE void add_ragged_64(decode_fn decode, const struct gsn_dot_row *row,
-	const float *const *x, size_t k, size_t half, struct sums *sums, size_t tokens)
+/*
+ * The tree of arithmetic.md. Even plus odd accumulators are A0+A1, A2+A3, ... of four lanes; added
+ * side by side twice they are the sums of lanes 0, 2, 4, 6 and of 1, 3, 5, 7.
+ */
+GSN_INLINE float gsn_f8_reduce(const struct gsn_f8_sums *sums)
 {
-	const size_t first = k + half * 64;
-	struct decoded w = decode(load_codes(row, first));
+	__m512 low = _mm512_add_ps(sums->part[0][0], sums->part[0][1]);
+	__m512 high = _mm512_add_ps(sums->part[1][0], sums->part[1][1]);
+	__m256 fours = _mm256_hadd_ps(
+		_mm256_hadd_ps(_mm512_castps512_ps256(low), _mm512_extractf32x8_ps(low, 1)),
+		_mm256_hadd_ps(_mm512_castps512_ps256(high), _mm512_extractf32x8_ps(high, 1)));
+	__m128 pairs = _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1));
+	__m128 halves = _mm_hadd_ps(pairs, pairs);
 
-#pragma GCC unroll 2
-	for (size_t j = 0; j < 2; j++) {
-		const size_t at = first + j * 32;
-		__m512 scales = scales_at(row, at);
+	return gsn_canonical(_mm_cvtss_f32(_mm_add_ss(halves, _mm_movehdup_ps(halves))));
+}
 
+GSN_INLINE void gsn_f8_dot(const struct gsn_f8_job *job, float *out)
+{
+	const struct gsn_dot_row *row = job->row;
+	size_t whole = row->k - row->k % GSN_F8_ROUND;
+	struct gsn_f8_sums sums[GSN_DOT_TOKENS];
+
+	if (row->scales && row->block_k % GSN_F8_ROUND != 0)
+		whole = 0;
 #pragma GCC unroll 4
-		for (size_t t = 0; t < tokens; t++) {
-			__m512 *sum = &sums[t].pair[2 * half + j];
-
-			*sum = add_chunks(*sum, w.half + 2 * j, x[t] + at, scales);
-		}
-	}
+	for (size_t t = 0; t < job->tokens; t++)
+#pragma GCC unroll 4
+		for (size_t i = 0; i < 4; i++)
+			sums[t].part[i / 2][i % 2] = _mm512_setzero_ps();
+	if (whole > 0)
+		gsn_f8_add_rounds(job, whole, sums);
+	for (size_t k = whole; k < row->k; k += GSN_F8_ROUND)
+		gsn_f8_add_ragged_round(job, k, sums);
+#pragma GCC unroll 4
+	for (size_t t = 0; t < job->tokens; t++)
+		out[t] = gsn_f8_reduce(&sums[t]);
 }
 
-GSN_INLINE void dot_f8(decode_fn decode, const struct gsn_dot_row *row, const float *const *x,
-	float *out, size_t tokens)
+/* The number of tokens is a constant in each of these. */
+GSN_INLINE void gsn_f8_dot_tokens(struct gsn_f8_decoder decoder, const struct gsn_dot_row *row,
+	const float *const *x, uint32_t tokens, float *out)
 {
-	size_t whole = row->scales && row->block_k % F8_ROUND ? 0 : row->k - row->k % F8_ROUND;
-	struct sums sums[GSN_DOT_TOKENS];
+	const struct gsn_f8_job one = {decoder, row, x, 1}, two = {decoder, row, x, 2};
+	const struct gsn_f8_job three = {decoder, row, x, 3}, four = {decoder, row, x, 4};
 
-	clear(sums, tokens);
-	if (whole > 0)
-		add_rounds(decode, row, x, whole, sums, tokens);
-	for (size_t k = whole; k < row->k; k += F8_ROUND) {
-#pragma GCC unroll 2
-		for (size_t half = 0; half < 2; half++)
-			if (k + half * 64 < row->k)
-				add_ragged_64(decode, row, x, k, half, sums, tokens);
-	}
-	finish(sums, tokens, out);
+	if (tokens == 1)
+		gsn_f8_dot(&one, out);
+	else if (tokens == 2)
+		gsn_f8_dot(&two, out);
+	else if (tokens == 3)
+		gsn_f8_dot(&three, out);
+	else
+		gsn_f8_dot(&four, out);
 }
 
 extern const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP];
-
-/* A kernel for each number of tokens, so that it is a constant in them. */
-#define GSN_DOT_BY_TOKENS(kernel, how, row, x, tokens, out)                                        \
-	switch (tokens) {                                                                          \
-	case 1:                                                                                    \
-		kernel(how, row, x, out, 1);                                                       \
-		break;                                                                             \
-	case 2:                                                                                    \
-		kernel(how, row, x, out, 2);                                                       \
-		break;                                                                             \
-	case 3:                                                                                    \
-		kernel(how, row, x, out, 3);                                                       \
-		break;                                                                             \
-	default:                                                                                   \
-		kernel(how, row, x, out, 4);                                                       \
-	}
 
 void gsn_dot_avx512_f32(
 	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);

@@ -19,41 +19,23 @@
 static const _Alignas(64) uint8_t lower_bytes[128] = {SIXTY_FOUR(LOWER, 0), SIXTY_FOUR(LOWER, 64)};
 static const _Alignas(64) uint8_t upper_bytes[128] = {SIXTY_FOUR(UPPER, 0), SIXTY_FOUR(UPPER, 64)};
 
-/*
- * Code i of each half of a chunk side by side, as the lower and upper word of 32 bits after
- * interleaving with the bytes of the other table: FOUR_PAIRS(c) are codes c..c+3 and c+8..c+11.
- */
-#define PAIR(c)	      (c), (c) + 8
-#define FOUR_PAIRS(c) PAIR(c), PAIR((c) + 1), PAIR((c) + 2), PAIR((c) + 3)
-static const _Alignas(64) uint8_t pairing[64] = {FOUR_PAIRS(0), FOUR_PAIRS(32), FOUR_PAIRS(4),
-	FOUR_PAIRS(36), FOUR_PAIRS(16), FOUR_PAIRS(48), FOUR_PAIRS(20), FOUR_PAIRS(52)};
-
-GSN_INLINE struct decoded look_up_64(__m512i codes)
+GSN_INLINE struct gsn_f8_words look_up_64(__m512i codes)
 {
-	const __m512i upper_word = _mm512_set1_epi32((int)0xffff0000);
-	__m512i ordered = _mm512_permutexvar_epi8(_mm512_load_si512(pairing), codes);
 	__m512i lower = _mm512_permutex2var_epi8(
-		_mm512_load_si512(lower_bytes), ordered, _mm512_load_si512(lower_bytes + 64));
+		_mm512_load_si512(lower_bytes), codes, _mm512_load_si512(lower_bytes + 64));
 	__m512i upper = _mm512_permutex2var_epi8(
-		_mm512_load_si512(upper_bytes), ordered, _mm512_load_si512(upper_bytes + 64));
-	__m512i first, second;
+		_mm512_load_si512(upper_bytes), codes, _mm512_load_si512(upper_bytes + 64));
 
 	/* upper | (codes & sign) */
-	upper = _mm512_ternarylogic_epi32(upper, ordered, _mm512_set1_epi8((char)0x80), 0xf8);
-	first = _mm512_unpacklo_epi8(lower, upper);
-	second = _mm512_unpackhi_epi8(lower, upper);
-	return (struct decoded){{
-		_mm512_castsi512_ps(_mm512_slli_epi32(first, 16)),
-		_mm512_castsi512_ps(_mm512_and_si512(first, upper_word)),
-		_mm512_castsi512_ps(_mm512_slli_epi32(second, 16)),
-		_mm512_castsi512_ps(_mm512_and_si512(second, upper_word)),
-	}};
+	upper = _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8((char)0x80), 0xf8);
+	return (struct gsn_f8_words){
+		{_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)}};
 }
 
 static void dot_f8_e4m3(
 	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
 {
-	GSN_DOT_BY_TOKENS(dot_f8, look_up_64, row, x, tokens, out)
+	gsn_f8_dot_tokens((struct gsn_f8_decoder){look_up_64, false}, row, x, tokens, out);
 }
 
 static bool supported(void)

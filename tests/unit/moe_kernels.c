@@ -334,7 +334,7 @@ START_TEST(ranks_summed_slot_by_slot_give_the_bits_of_one_rank)
 			/* A row of zeros times a negative weight: -0 must not show. */
 			test.weights[3] = -0.75f;
 			memset(test.w2 + (uint64_t)test.ids[3] * expert_case_w2_bytes(&test), 0,
-				test.intermediate * expert_case_width(&test));
+				(size_t)test.intermediate * expert_case_width(&test));
 			count = expert_case_y_count(&test);
 			expert_case_run(&test, portable(), pools[1]);
 			whole = copy_of_y(&test);
