@@ -128,6 +128,7 @@ int cmd_serve(int argc, char **argv)
 	if (start(&server, &a, socket, &err)) {
 		status = output_error(argv[0], false, &err);
 	} else {
+		output_note(argv[0], server.load.note);
 		(void)printf("ready pid=%d socket=%s\n", (int)getpid(), socket);
 		status = output_flush();
 		if (!status)

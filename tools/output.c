@@ -83,3 +83,9 @@ int output_error(const char *command, bool json, const gpusnap_error *err)
 			gpusnap_status_name(err->status), "message", message, "code", status),
 		status);
 }
+
+void output_note(const char *command, const char *text)
+{
+	if (text)
+		(void)fprintf(stderr, "%s: note: %s\n", command, text);
+}

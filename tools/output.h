@@ -19,6 +19,8 @@ char *format_rate(uint64_t bytes, double seconds, char text[SIZE_TEXT]);
 int output_json(gpusnap_json *result, int exit_status);
 /* "gpusnap COMMAND: MESSAGE" on stderr and, with json, an error object on stdout. */
 int output_error(const char *command, bool json, const gpusnap_error *err);
+/* "COMMAND: note: TEXT" on stderr; nothing for NULL. */
+void output_note(const char *command, const char *text);
 /* Flush stdout; 3 when what was printed could not be written, else 0. */
 int output_flush(void);
 

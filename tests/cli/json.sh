@@ -34,6 +34,7 @@ has '"ok"' '"root"' '"buffers"' '"bytes"' '"damage"'
 stop_server
 expect 0 load "$checkpoints/qwen3_moe_fp8" "$scratch/b.gsnap" --record --json
 has '"views"' '"copies"' '"bytes"' '"bytes_read"' '"seconds"'
+check 'r["note"] is None and r["snapshot"]["bytes"] > r["bytes"]'
 expect 0 ls "$scratch/b.gsnap" --json
 has '"root"' '"parent"' '"uuid"' '"buffers"'
 check 'r["parent"] is None'

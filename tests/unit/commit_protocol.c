@@ -119,7 +119,8 @@ START_TEST(a_file_that_came_meanwhile_stays_without_replace)
 	ck_ok(gsn_commit_begin(&commit, &fs, place.target, false, BYTES, &err));
 	write_data(&commit, 'n');
 	file_write(place.target, "ooo", 3);
-	ck_fails(gsn_commit_finish(&commit, BYTES, &err), GPUSNAP_E_IO, "exists; ask to replace it (--replace)");
+	ck_fails(gsn_commit_finish(&commit, BYTES, &err), GPUSNAP_E_IO,
+		"exists; ask to replace it (--replace)");
 	ck_assert_int_eq(err.os_errno, EEXIST);
 	gsn_commit_end(&commit);
 	check_content(place.target, 'o', 3);
