@@ -193,9 +193,12 @@ static gpusnap_status list_masks(struct load *load, gpusnap_error *err)
 /* The last step that can fail: what it replaces is not put back. */
 static gpusnap_status set_record(struct load *load, gpusnap_error *err)
 {
-	gpusnap_json *json = gpusnap_moe_model_encode(load->state.model);
+	gpusnap_json *json;
 	gpusnap_status st;
 
+	if (load->state.model->layer_count == 0)
+		return gpusnap_record_set(load->registry, "model", NULL, err);
+	json = gpusnap_moe_model_encode(load->state.model);
 	if (!json)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's description");
 	st = gpusnap_record_set(load->registry, "model", json, err);

@@ -950,6 +950,7 @@ START_TEST(families_without_description_are_kept_tensor_by_tensor)
 	test_checkpoint_write(checkpoint, folder, "model.safetensors");
 	load_rank(&rank, folder, &options);
 	ck_assert_uint_eq(rank.loaded.model->layer_count, 0);
+	ck_assert_ptr_null(gpusnap_record_get(rank.registry, "model"));
 	ck_assert_ptr_nonnull(strstr(rank.loaded.report.note, "clamped activations"));
 	ck_assert_uint_eq(check_replicated(checkpoint, &as_they_are, &rank),
 		gpusnap_buffer_count(rank.registry));

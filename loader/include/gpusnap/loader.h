@@ -63,7 +63,7 @@ typedef struct gpusnap_load_mask {
 } gpusnap_load_mask;
 
 typedef struct gpusnap_loaded {
-	gpusnap_moe_model *model; /* owned; also set as the registry's record "model" */
+	gpusnap_moe_model *model; /* owned; with layers also the registry's record "model" */
 	uint32_t mask_count;	  /* with unregistered_masks: one per MoE layer */
 	gpusnap_load_mask *masks;
 	gpusnap_load_report report;
