@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +19,6 @@
 
 #include <linux/magic.h>
 
-#include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 
@@ -98,21 +98,13 @@ static bool alignment_fits(int fd, char *why, size_t why_bytes)
 /* One block moved the way that the job will move them all. */
 static bool transfer_works(int fd, bool writing, char *why, size_t why_bytes)
 {
-	uint8_t *memory = gsn_alloc(2, GSN_DIRECT_ALIGN);
-	uint8_t *block;
-	ssize_t moved;
+	alignas(GSN_DIRECT_ALIGN) uint8_t block[GSN_DIRECT_ALIGN] = {0};
+	ssize_t moved =
+		writing ? pwrite(fd, block, sizeof block, 0) : pread(fd, block, sizeof block, 0);
 
-	if (!memory) {
-		(void)snprintf(why, why_bytes, "no memory for the direct I/O probe");
-		return false;
-	}
-	block = memory + (GSN_DIRECT_ALIGN - (uintptr_t)memory % GSN_DIRECT_ALIGN);
-	moved = writing ? pwrite(fd, block, GSN_DIRECT_ALIGN, 0)
-			: pread(fd, block, GSN_DIRECT_ALIGN, 0);
 	if (moved < 0)
 		(void)snprintf(why, why_bytes, "a direct %s was refused: %s",
 			writing ? "write" : "read", strerror(errno));
-	gsn_free(memory);
 	return moved >= 0;
 }
 

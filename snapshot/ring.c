@@ -156,6 +156,8 @@ gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, vo
 			return GPUSNAP_OK;
 		}
 		refusal = latest;
+		if (status == GPUSNAP_E_NOMEM)
+			break; /* no other engine does with less */
 	}
 	if (err)
 		*err = refusal;

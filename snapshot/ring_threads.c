@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@
 
 /* More workers than this do not copy faster; further requests wait in the queue. */
 #define WORKERS_MAX 32u
+
+#define PROBE_BYTES 4096
 
 struct job {
 	struct gsn_ring_slot *slot;
@@ -124,18 +127,11 @@ static void threads_close(struct gsn_ring *ring)
 
 static gpusnap_status probe(int probe_fd, gpusnap_error *err)
 {
-	uint8_t *memory = gsn_alloc(2, 4096);
-	ssize_t got;
-	int os_errno;
+	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
 
-	if (!memory)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "I/O workers: out of memory");
-	got = pread(probe_fd, memory + (4096 - (uintptr_t)memory % 4096), 4096, 0);
-	os_errno = errno;
-	gsn_free(memory);
-	if (got < 0)
-		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, os_errno,
-			"I/O workers: pread was refused: %s", strerror(os_errno));
+	if (pread(probe_fd, memory, sizeof memory, 0) < 0)
+		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, errno,
+			"I/O workers: pread was refused: %s", strerror(errno));
 	return GPUSNAP_OK;
 }
 

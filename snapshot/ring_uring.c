@@ -5,6 +5,7 @@
  * filter, a sysctl or a memory limit may each refuse).
  */
 #include <errno.h>
+#include <stdalign.h>
 #include <string.h>
 
 #include <liburing.h>
@@ -14,7 +15,7 @@
 #include "formats/base/fail.h"
 #include "snapshot/ring_state.h"
 
-#define PROBE_BYTES 4096u
+#define PROBE_BYTES 4096
 
 /* The kernel takes at most this much as one registered buffer. */
 #define FIXED_BYTES_MAX (UINT64_C(1) << 30)
@@ -131,19 +132,15 @@ static gpusnap_status uring_reap(struct gsn_ring *ring, struct gsn_ring_slot **r
 /* Read the file's first bytes; that the file is empty is an answer too. */
 static gpusnap_status probe(struct gsn_ring *ring, int probe_fd, gpusnap_error *err)
 {
-	struct gsn_ring_slot slot = {.request = {.fd = probe_fd, .length = PROBE_BYTES}};
+	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
+	struct gsn_ring_slot slot = {
+		.request = {.fd = probe_fd, .memory = memory, .length = sizeof memory}};
 	struct gsn_ring_slot *reaped;
-	gpusnap_status status;
 	int64_t result = 0;
-	uint8_t *memory = gsn_alloc(2, PROBE_BYTES);
+	gpusnap_status status = uring_submit(ring, &slot, err);
 
-	if (!memory)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "io_uring probe: out of memory");
-	slot.request.memory = memory + (PROBE_BYTES - (uintptr_t)memory % PROBE_BYTES);
-	status = uring_submit(ring, &slot, err);
 	if (!status)
 		status = uring_reap(ring, &reaped, &result, err);
-	gsn_free(memory);
 	if (!status && result < 0)
 		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, (int)-result,
 			"io_uring refused a read: %s", strerror((int)-result));

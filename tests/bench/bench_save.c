@@ -2,8 +2,9 @@
 /*
  * Save and restore of host state against what the disk gives: a plain io_uring program that writes
  * and reads the same number of bytes with O_DIRECT, the same block size and depth, registered
- * buffers, fallocate and fsync, and nothing else. Pairs alternate in one run, so that a slow
- * minute of the machine meets both; the result is the median of the ratios.
+ * buffers, fallocate and fsync, and nothing else. Both get their buffers from the system each time,
+ * which on some virtual machines costs more than anything else on the CPU. Pairs alternate in one
+ *run, so that a slow minute of the machine meets both; the result is the median of the ratios.
  *
  *	bench_save FOLDER [GIB [PAIRS]]
  */
@@ -53,8 +54,20 @@ static void raw_request(
 		fail("io_uring", "submit");
 }
 
-static void raw_transfer(int fd, bool writing, uint64_t blocks, uint8_t *memory)
+static uint8_t *raw_buffers(void)
 {
+	uint8_t *memory = mmap(NULL, (size_t)DEPTH * BLOCK, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		fail("mmap", strerror(errno));
+	(void)madvise(memory, (size_t)DEPTH * BLOCK, MADV_HUGEPAGE);
+	return memory;
+}
+
+static void raw_transfer(int fd, bool writing, uint64_t blocks)
+{
+	uint8_t *memory = raw_buffers();
 	struct iovec whole = {memory, (size_t)DEPTH * BLOCK};
 	struct io_uring_cqe *cqe;
 	struct io_uring ring;
@@ -76,29 +89,30 @@ static void raw_transfer(int fd, bool writing, uint64_t blocks, uint8_t *memory)
 			raw_request(&ring, fd, writing, memory, slot, next++);
 	}
 	io_uring_queue_exit(&ring);
+	(void)munmap(memory, (size_t)DEPTH * BLOCK);
 }
 
-static double raw_write(const char *path, uint64_t blocks, uint8_t *memory)
+static double raw_write(const char *path, uint64_t blocks)
 {
 	double start = gsn_clock_seconds();
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
 
 	if (fd < 0 || fallocate(fd, 0, 0, (off_t)(blocks * BLOCK)))
 		fail(path, strerror(errno));
-	raw_transfer(fd, true, blocks, memory);
+	raw_transfer(fd, true, blocks);
 	if (fsync(fd) || close(fd))
 		fail(path, strerror(errno));
 	return gsn_clock_seconds() - start;
 }
 
-static double raw_read(const char *path, uint64_t blocks, uint8_t *memory)
+static double raw_read(const char *path, uint64_t blocks)
 {
 	double start = gsn_clock_seconds();
 	int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
 
 	if (fd < 0)
 		fail(path, strerror(errno));
-	raw_transfer(fd, false, blocks, memory);
+	raw_transfer(fd, false, blocks);
 	(void)close(fd);
 	return gsn_clock_seconds() - start;
 }
@@ -216,7 +230,6 @@ static double median(double *values, unsigned count)
 struct bench {
 	gpusnap_device *device;
 	gpusnap_registry *registry;
-	uint8_t *memory;
 	char raw_path[4096], path[4096];
 	uint64_t bytes;
 	unsigned pairs;
@@ -241,12 +254,12 @@ static double save_pair(struct bench *bench, bool raw_first)
 	double raw = 0, ours, cpu;
 
 	if (raw_first)
-		raw = raw_write(bench->raw_path, blocks, bench->memory);
+		raw = raw_write(bench->raw_path, blocks);
 	cpu = cpu_seconds();
 	ours = save(bench->registry, bench->path, &report);
 	cpu = cpu_seconds() - cpu;
 	if (!raw_first)
-		raw = raw_write(bench->raw_path, blocks, bench->memory);
+		raw = raw_write(bench->raw_path, blocks);
 	print_pair("save", bench, raw, ours, cpu, &report);
 	return raw / ours;
 }
@@ -258,13 +271,13 @@ static double restore_pair(struct bench *bench, bool raw_first, bool fresh)
 	double raw = 0, ours, cpu;
 
 	if (raw_first)
-		raw = raw_read(bench->raw_path, blocks, bench->memory);
+		raw = raw_read(bench->raw_path, blocks);
 	cpu = cpu_seconds();
 	ours = fresh ? restore_fresh(bench->device, bench->path, &report)
 		     : restore_in_place(bench->registry, bench->path, &report);
 	cpu = cpu_seconds() - cpu;
 	if (!raw_first)
-		raw = raw_read(bench->raw_path, blocks, bench->memory);
+		raw = raw_read(bench->raw_path, blocks);
 	print_pair(fresh ? "fresh" : "in place", bench, raw, ours, cpu, &report);
 	return raw / ours;
 }
@@ -299,12 +312,6 @@ int main(int argc, char **argv)
 		fail("usage", "bench_save FOLDER [GIB, a multiple of 1/4 [PAIRS, 1 to 64]]");
 	(void)snprintf(bench.raw_path, sizeof bench.raw_path, "%s/bench.raw", argv[1]);
 	(void)snprintf(bench.path, sizeof bench.path, "%s/bench.gsnap", argv[1]);
-	bench.memory = mmap(NULL, (size_t)DEPTH * BLOCK, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (bench.memory == MAP_FAILED)
-		fail("mmap", strerror(errno));
-	(void)madvise(bench.memory, (size_t)DEPTH * BLOCK, MADV_HUGEPAGE);
-	memset(bench.memory, 0x5a, (size_t)DEPTH * BLOCK);
 	must(gpusnap_device_open("host", &bench.device, &err), &err);
 	bench.registry = make_state(bench.device, bench.bytes);
 	run_pairs(&bench);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Round trips through a file: whatever the state, the engine, the block size, the file system. */
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #include <gpusnap/snapshot.h>
 
 #include "snapshot/registry_state.h"
+#include "snapshot/ring_state.h"
+#include "snapshot/save.h"
 #include "tests/support/faulty_device.h"
 #include "tests/support/flip.h"
 #include "tests/support/live_state.h"
@@ -538,6 +541,92 @@ START_TEST(the_application_goes_on_after_every_save_that_stopped_it)
 }
 END_TEST
 
+/* ---- two savers ---- */
+
+struct saver {
+	pthread_t thread;
+	pthread_barrier_t *start;
+	const char *path;
+	uint64_t seed;
+	gpusnap_status status;
+	gpusnap_error err;
+};
+
+static void *save_in_thread(void *argument)
+{
+	struct saver *saver = argument;
+	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
+	gpusnap_device *device = NULL;
+	struct live_state state;
+
+	/* liburing unmaps its rings behind TSan's back, which then sees races between rings of
+	 * different threads at one address. */
+	options.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
+	options.io.engine = GPUSNAP_IO_THREADS;
+
+	saver->status = gpusnap_device_open("host", &device, &saver->err);
+	if (saver->status)
+		return NULL;
+	live_random(&state, device, saver->seed);
+	(void)pthread_barrier_wait(saver->start);
+	saver->status = gpusnap_save(state.registry, saver->path, &options, NULL, &saver->err);
+	live_close(&state);
+	gpusnap_device_close(device);
+	return NULL;
+}
+
+START_TEST(of_several_savers_to_one_name_one_wins)
+{
+	enum { SAVERS = 4 };
+	char folder[PATH_MAX], path[PATH_MAX];
+	struct saver savers[SAVERS];
+	pthread_barrier_t start;
+	int won = 0;
+
+	tempdir_make(folder, disk);
+	tempdir_join(path, folder, "shared.gsnap");
+	ck_assert_int_eq(pthread_barrier_init(&start, NULL, SAVERS), 0);
+	for (uint64_t i = 0; i < SAVERS; i++) {
+		savers[i] = (struct saver){.start = &start, .path = path, .seed = 90 + i};
+		ck_assert_int_eq(
+			pthread_create(&savers[i].thread, NULL, save_in_thread, &savers[i]), 0);
+	}
+	for (int i = 0; i < SAVERS; i++) {
+		ck_assert_int_eq(pthread_join(savers[i].thread, NULL), 0);
+		won += savers[i].status == GPUSNAP_OK;
+		if (savers[i].status)
+			ck_assert_int_eq(savers[i].err.os_errno, EEXIST);
+	}
+	ck_assert_int_eq(won, 1);
+	ck_assert_int_eq(tempdir_count(folder), 1);
+	ck_assert_int_eq(pthread_barrier_destroy(&start), 0);
+	tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(a_file_systems_own_engine_carries_the_data)
+{
+	gpusnap_device *device = open_host();
+	struct gsn_fs fs = gsn_fs_posix;
+	gpusnap_save_report report;
+	struct live_state state;
+	char path[PATH_MAX];
+	gpusnap_error err;
+
+	tempdir_join(path, disk, "engine.gsnap");
+	fs.engine = &gsn_ring_threads; /* where the first choice would be another */
+	live_random(&state, device, 27);
+	ck_ok(gsn_save_on(&fs, state.registry, path, NULL, &report, &err));
+	ck_assert_str_eq(report.io.engine, "threads");
+	live_scribble(state.registry);
+	ck_ok(gpusnap_restore(state.registry, path, NULL, NULL, &err));
+	ck_assert(live_equals(&state, state.registry));
+	live_close(&state);
+	gpusnap_device_close(device);
+	(void)unlink(path);
+}
+END_TEST
+
 /* ---- a snapshot of something else ---- */
 
 struct other_state {
@@ -799,6 +888,8 @@ static SRunner *make_runner(void)
 		an_offload_against_a_snapshot_resumes_from_it,
 		a_cancelled_save_leaves_nothing,
 		the_application_goes_on_after_every_save_that_stopped_it,
+		of_several_savers_to_one_name_one_wins,
+		a_file_systems_own_engine_carries_the_data,
 		another_model_is_refused_by_name_and_nothing_is_touched,
 		another_place_or_size_is_refused,
 		another_rank_is_refused,

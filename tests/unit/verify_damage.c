@@ -143,7 +143,7 @@ START_TEST(a_file_that_shrinks_meanwhile_is_an_error)
 
 	saved_open(&saved, "shrunk.gsnap");
 	ck_ok(gpusnap_snapshot_open(saved.path, &snapshot, &err));
-	ck_assert_int_eq(truncate(saved.path, 3 * 65536), 0);
+	ck_assert_int_eq(truncate(saved.path, (off_t)(3 * LEAF)), 0);
 	ck_fails(gpusnap_snapshot_verify(snapshot, NULL, &damage, NULL, &err), GPUSNAP_E_CORRUPT,
 		"ends at");
 	gpusnap_snapshot_close(snapshot);

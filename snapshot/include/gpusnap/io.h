@@ -28,9 +28,10 @@ typedef struct gpusnap_io_options {
 	size_t struct_size;
 	gpusnap_io_engine engine;
 	gpusnap_io_direct direct;
-	uint32_t depth;	      /* requests in flight; default 8 */
-	uint64_t block_bytes; /* size of one; default 4 MiB; rounded up to 64 KiB */
-	/* Called now and then with what is done; a non-zero answer cancels the job. May be NULL. */
+	uint32_t depth;	      /* requests in flight; default 8, at most 1024 */
+	uint64_t block_bytes; /* size of one; default 4 MiB, at most 64; rounded up to 64 KiB */
+	/* Called after each block with what is done; a non-zero answer cancels the job: E_IO with
+	 * ECANCELED. May be NULL. */
 	int (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total);
 	void *user;
 } gpusnap_io_options;

@@ -36,7 +36,8 @@ typedef struct gpusnap_registry_options {
 	size_t struct_size;
 	uint32_t tp_rank, tp_size, ep_rank, ep_size; /* sizes 0 mean 1 */
 	/*
-	 * Bring the application to rest before a save or an offload; E_BUSY refuses. May be NULL.
+	 * Bring the application to rest before a save, an offload or a restore over its state;
+	 * E_BUSY refuses. May be NULL.
 	 * Called with the registry's lock held: it must not wait for a thread that is inside a call
 	 * of this library, and threads between hold and release are at rest already.
 	 */

@@ -66,7 +66,7 @@ typedef struct gpusnap_damage_item {
 	char *buffer;
 	uint64_t leaf;	      /* first wrong leaf of the buffer */
 	uint64_t leaf_count;  /* wrong leaves of the buffer */
-	uint64_t file_offset; /* of that leaf in the snapshot */
+	uint64_t file_offset; /* of that leaf in the snapshot; 0 without one */
 } gpusnap_damage_item;
 
 typedef struct gpusnap_damage {
@@ -196,7 +196,9 @@ typedef struct gpusnap_restore_report {
  * file, match all regions and buffers (E_MISMATCH lists all that differ: name, dtype, shape, size,
  * rank, world), map everything or roll back; then poison, copy, digest on the device, call
  * refill and remapped, mark usable. Before the first byte is overwritten every check that can
- * be made without reading data has passed.
+ * be made without reading data has passed. Damage of the data itself (E_CORRUPT, after a second
+ * read) shows only afterwards: then regions that were offloaded are offloaded as before, those that
+ * were resident are poisoned and DISCARDED. gpusnap_snapshot_verify() beforehand avoids that.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_restore(gpusnap_registry *registry,
 	const char *path, const gpusnap_io_options *io, gpusnap_restore_report *ret_report,
@@ -219,6 +221,8 @@ typedef struct gpusnap_baseline gpusnap_baseline;
 
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_baseline_from_snapshot(
 	const gpusnap_snapshot *snapshot, gpusnap_baseline **out, gpusnap_error *err);
+/** Digests live state on the device. Its root is over names and buffer digests. E_STATE unless all
+ * that is kept is resident. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_baseline_from_live(
 	gpusnap_registry *registry, gpusnap_baseline **out, gpusnap_error *err);
 GPUSNAP_API void gpusnap_baseline_free(gpusnap_baseline *baseline);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every allocation of a save, an open, a verification and a restore fails once: E_NOMEM, nothing is
+ * left behind, and the next call works.
+ */
+#include <string.h>
+
+#include <gpusnap/snapshot.h>
+
+#include "tests/support/alloc_fault.h"
+#include "tests/support/live_state.h"
+#include "tests/support/suite.h"
+#include "tests/support/tempdir.h"
+
+static char root[PATH_MAX];
+
+struct fixture {
+	gpusnap_device *device;
+	struct live_state state;
+	char folder[PATH_MAX], path[PATH_MAX];
+};
+
+static void fixture_open(struct fixture *f)
+{
+	gpusnap_error err;
+
+	tempdir_make(f->folder, root);
+	tempdir_join(f->path, f->folder, "state.gsnap");
+	ck_ok(gpusnap_device_open("host", &f->device, &err));
+	live_random(&f->state, f->device, 83);
+}
+
+static void fixture_close(struct fixture *f)
+{
+	live_close(&f->state);
+	gpusnap_device_close(f->device);
+}
+
+/* One call of the operation; what it made is released again. */
+typedef gpusnap_status operation(struct fixture *f, gpusnap_error *err);
+
+static gpusnap_status save(struct fixture *f, gpusnap_error *err)
+{
+	return gpusnap_save(f->state.registry, f->path, NULL, NULL, err);
+}
+
+static gpusnap_status open_file(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_snapshot *snapshot = NULL;
+	gpusnap_status status = gpusnap_snapshot_open(f->path, &snapshot, err);
+
+	ck_assert((status == GPUSNAP_OK) == (snapshot != NULL));
+	gpusnap_snapshot_close(snapshot);
+	return status;
+}
+
+static gpusnap_status verify_file(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_snapshot *snapshot;
+	gpusnap_damage damage;
+	gpusnap_status status = gpusnap_snapshot_open(f->path, &snapshot, err);
+
+	if (status)
+		return status;
+	status = gpusnap_snapshot_verify(snapshot, NULL, &damage, NULL, err);
+	if (!status)
+		gpusnap_damage_release(&damage);
+	gpusnap_snapshot_close(snapshot);
+	return status;
+}
+
+static gpusnap_status verify_live(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_damage damage;
+	gpusnap_status status = gpusnap_verify(f->state.registry, NULL, &damage, err);
+
+	if (!status)
+		gpusnap_damage_release(&damage);
+	return status;
+}
+
+static gpusnap_status restore(struct fixture *f, gpusnap_error *err)
+{
+	return gpusnap_restore(f->state.registry, f->path, NULL, NULL, err);
+}
+
+static gpusnap_status restore_fresh(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_registry *registry = NULL;
+	gpusnap_status status = gpusnap_registry_from_snapshot(
+		f->device, f->path, NULL, NULL, &registry, NULL, err);
+
+	ck_assert((status == GPUSNAP_OK) == (registry != NULL));
+	gpusnap_registry_free(registry);
+	return status;
+}
+
+static gpusnap_status live_baseline(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_baseline *baseline = NULL;
+	gpusnap_status status = gpusnap_baseline_from_live(f->state.registry, &baseline, err);
+
+	ck_assert((status == GPUSNAP_OK) == (baseline != NULL));
+	gpusnap_baseline_free(baseline);
+	return status;
+}
+
+/* Fail each allocation in turn; how many there were. `files` are in the folder after a failure. */
+static long fail_each(struct fixture *f, operation *run, int files)
+{
+	gpusnap_error err;
+	gpusnap_status status;
+	long n;
+
+	for (n = 0;; n++) {
+		alloc_fault_set(n);
+		status = run(f, &err);
+		if (!alloc_fault_hit())
+			break;
+		ck_assert_msg(status == GPUSNAP_E_NOMEM, "allocation %ld: %s %s", n,
+			gpusnap_status_name(status), status ? err.message : "");
+		ck_assert_int_eq(tempdir_count(f->folder), files);
+	}
+	alloc_fault_set(-1);
+	ck_assert_msg(status == GPUSNAP_OK, "%s", err.message);
+	return n;
+}
+
+START_TEST(each_failing_allocation_is_reported_and_harmless)
+{
+	struct fixture f;
+
+	fixture_open(&f);
+	ck_assert_int_gt(fail_each(&f, save, 0), 10);
+	ck_assert_int_eq(tempdir_count(f.folder), 1);
+	ck_assert_int_gt(fail_each(&f, open_file, 1), 5);
+	ck_assert_int_gt(fail_each(&f, verify_file, 1), 10);
+	ck_assert_int_gt(fail_each(&f, verify_live, 1), 3);
+	ck_assert_int_gt(fail_each(&f, live_baseline, 1), 3);
+	ck_assert_int_gt(fail_each(&f, restore, 1), 10);
+	ck_assert(live_equals(&f.state, f.state.registry));
+	ck_assert_int_gt(fail_each(&f, restore_fresh, 1), 20);
+	fixture_close(&f);
+}
+END_TEST
+
+int main(void)
+{
+	const TTest *const tests[] = {each_failing_allocation_is_reported_and_harmless};
+	int result;
+
+	tempdir_make(root, NULL);
+	result = RUN_SUITE("snapshot_memory", tests);
+	tempdir_remove(root);
+	return result;
+}
