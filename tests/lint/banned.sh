@@ -11,7 +11,7 @@ refuse()
 {
 	local pattern=$1 why=$2 hits
 	shift 2
-	hits=$(grep -REn --include='*.c' --include='*.h' "(^|[^a-zA-Z0-9_])($pattern)[[:space:]]*\(" "$@" |
+	hits=$(grep -REn --include='*.c' --include='*.h' "(^|[^a-zA-Z0-9_>.])($pattern)[[:space:]]*\(" "$@" |
 		grep -vE '^[^:]*:[0-9]+:[[:space:]]*(/?\*|//)' || true)
 	[ -z "$hits" ] || {
 		echo "$why:"
