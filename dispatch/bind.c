@@ -157,8 +157,8 @@ static gpusnap_status bind_slot(const gpusnap_registry *registry, const gpusnap_
 	gpusnap_status status;
 
 	if ((name != NULL) != needed)
-		return gsn_fail(err, GPUSNAP_E_INVALID, "layer %u: model %s a %s buffer%s%s",
-			spec->layer, name ? "must not name" : "names no",
+		return gsn_fail(err, GPUSNAP_E_INVALID, "layer %u: model %s %s buffer%s%s",
+			spec->layer, name ? "must not name a" : "names no",
 			gpusnap_moe_slot_name(slot), name ? " without weight blocks: " : "",
 			name ? name : "");
 	if (!name)
@@ -167,6 +167,11 @@ static gpusnap_status bind_slot(const gpusnap_registry *registry, const gpusnap_
 	status = gpusnap_buffer_find(registry, name, &info, err);
 	if (status == GPUSNAP_E_INVALID && slot == GPUSNAP_MOE_MASK)
 		return GPUSNAP_OK;
+	if (status == GPUSNAP_E_INVALID)
+		status = gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"is not among the %u buffers of the registry; model and state are not of "
+			"one snapshot",
+			gpusnap_buffer_count(registry));
 	if (!status)
 		status = check_buffer(spec, slot, &info, err);
 	if (status) {

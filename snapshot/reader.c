@@ -172,8 +172,9 @@ static gpusnap_status check_block(
 	}
 	if (block->done < block->end - block->begin)
 		return gsn_fail_at(err, GPUSNAP_E_CORRUPT, block->begin + block->done,
-			"'%s': ends at %llu, within the data that it had when it was opened", path,
-			(unsigned long long)(block->begin + block->done));
+			"'%s': ends at or before byte %llu, within the data that it had when it "
+			"was opened: truncated since",
+			path, (unsigned long long)(block->begin + block->done));
 	return GPUSNAP_OK;
 }
 

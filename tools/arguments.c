@@ -54,7 +54,8 @@ uint64_t parse_size(struct argp_state *state, const char *option, const char *te
 			end++;
 		}
 	}
-	if (errno || end == text || *end || text[0] == '-' || value > UINT64_MAX >> shift)
+	if (errno || end == text || *end || text[0] == '-' ||
+		value > (unsigned long long)INT64_MAX >> shift)
 		argp_error(state, "%s: '%s' is not a size, such as 4M (K, M, G, T are 1024s)",
 			option, text);
 	return value << shift;
@@ -91,6 +92,8 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'p':
 		o->pid = (int64_t)parse_number(state, "--pid", arg, INT32_MAX);
+		if (!o->pid)
+			argp_error(state, "--pid: no process has number 0");
 		return 0;
 	case KEY_SOCKET:
 		o->socket = arg;
@@ -206,7 +209,8 @@ static const struct argp_option load_option_table[] = {
 	{"tp-rank", KEY_TP_RANK, "R", 0, "This one, 0 first [0]", 10},
 	{"ep-size", KEY_EP_SIZE, "N", 0, "Expert-parallel ranks [1]", 10},
 	{"ep-rank", KEY_EP_RANK, "R", 0, "This one, 0 first [0]", 10},
-	{"mask", KEY_MASK, "KIND", 0, "Expert mask: standard, mori or deepep [standard]", 10},
+	{"mask", KEY_MASK, "KIND", 0,
+		"Expert mask: standard, mori, deepep or vllm_aiter [standard]", 10},
 	{"compact", KEY_COMPACT, "WHEN", 0, "Compact views: auto, always or never [auto]", 10},
 	{"unregistered-masks", KEY_UNREGISTERED_MASKS, NULL, 0,
 		"Hold the masks as engines do: in the region, under no name", 20},

@@ -100,7 +100,7 @@ static int help(int argc, char **argv)
 	if (command)
 		return run_command(command, 2, help_argv);
 	print_overview(stdout);
-	return 0;
+	return output_flush();
 }
 
 int main(int argc, char **argv)

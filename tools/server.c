@@ -34,6 +34,11 @@ static gpusnap_status bind_mask(gpusnap_dispatch *dispatch, gpusnap_json *row, g
 
 	if (s)
 		return s;
+	if (layer < 0 || layer > UINT32_MAX || region < 0 || region > UINT32_MAX || offset < 0)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"record of an unregistered mask: layer %lld, region %lld, offset %lld: "
+			"expected 0 to 2^32 - 1, offsets 0 or more",
+			layer, region, offset);
 	return gpusnap_dispatch_bind_mask(
 		dispatch, (uint32_t)layer, (uint32_t)region, (uint64_t)offset, err);
 }
@@ -43,6 +48,9 @@ static gpusnap_status bind_masks(struct server *server, gpusnap_error *err)
 	gpusnap_json *list = gpusnap_record_get(server->registry, masks_record);
 	gpusnap_status s = GPUSNAP_OK;
 
+	if (list && gpusnap_json_kind_of(list) != GPUSNAP_JSON_ARRAY)
+		s = gsn_fail(err, GPUSNAP_E_FORMAT,
+			"record '%s' is no list of masks; save the snapshot again", masks_record);
 	for (size_t i = 0; !s && i < gpusnap_json_size(list); i++)
 		s = bind_mask(server->dispatch, gpusnap_json_at(list, i), err);
 	gpusnap_json_free(list);
@@ -103,6 +111,18 @@ gpusnap_status server_from_snapshot(struct server *server, const char *device, c
 	return s ? s : bind_model(server, err);
 }
 
+/* Stands in for the commands that need a dispatcher. */
+static gpusnap_status no_layers_command(gpusnap_registry *registry, void *user, gpusnap_json *args,
+	gpusnap_json **ret_result, gpusnap_error *err)
+{
+	(void)registry;
+	(void)user;
+	(void)args;
+	(void)ret_result;
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"the state describes no MoE layer to run; verify compares its bytes");
+}
+
 gpusnap_status server_listen(
 	struct server *server, const char *socket, bool allow_inject, gpusnap_error *err)
 {
@@ -112,6 +132,10 @@ gpusnap_status server_listen(
 		s = gpusnap_dispatch_serve(server->dispatch, server->agent, err);
 	if (!s && server->dispatch)
 		s = gpusnap_agent_add(server->agent, "reference", reference_command, server, err);
+	if (!s && !server->dispatch)
+		s = gpusnap_agent_add(server->agent, "validate", no_layers_command, NULL, err);
+	if (!s && !server->dispatch)
+		s = gpusnap_agent_add(server->agent, "reference", no_layers_command, NULL, err);
 	if (!s && allow_inject)
 		s = gpusnap_agent_add(server->agent, "inject", inject_command, server, err);
 	return s;

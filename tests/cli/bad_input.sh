@@ -124,3 +124,29 @@ expect 1 serve --from "$scratch/bad.gsnap"
 one_line "leaf"
 expect 1 verify "$scratch/bad.gsnap" --json
 check 'len(r["damage"]) == 1'
+
+# A family that has no description yet is kept, saved and verified, and says what that costs.
+fresh
+sed -i 's/"model_type": "mixtral"/"model_type": "gpt_oss"/' "$damaged/config.json"
+expect 0 load "$damaged" "$scratch/plain.gsnap" --json
+one_line "clamped activations"
+expect 2 load "$damaged" "$scratch/plain2.gsnap" --record
+contains "$err" "needs a model with MoE layers"
+expect 4 load "$damaged" "$scratch/plain2.gsnap" --ep-size 2
+one_line "gpt_oss is loaded whole only"
+start_server --from "$scratch/plain.gsnap"
+expect 0 verify
+expect 0 offload
+expect 0 resume
+expect 2 validate
+one_line "no MoE layer"
+stop_server
+
+# Values that cannot be meant.
+expect 2 show --pid 0
+contains "$err" "--pid"
+expect 2 save "$scratch/x.gsnap" --block-size 16000000T
+contains "$err" "--block-size: '16000000T'"
+status=0
+"$GPUSNAP" --help >/dev/full 2>"$scratch/err" || status=$?
+[ $status -eq 3 ] || fail "help to a full device: status $status"
