@@ -6,6 +6,7 @@
  */
 #include <gpusnap/dispatch.h>
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 
 struct token_route {
 	double weight_bound; /* relative, of each routing weight */
+	double smallest;     /* logit of the chosen */
 	bool near_tie;
 	bool skip; /* a near tie that was ranked the other way: outputs differ rightly */
 };
@@ -42,6 +44,7 @@ struct comparison {
 	double *logits; /* [experts] scratch */
 	gpusnap_reference_result result;
 	double weight_over_bound;
+	uint32_t judged; /* tokens whose outputs were compared */
 };
 
 static gpusnap_status find_module(struct comparison *cmp, gpusnap_error *err)
@@ -116,8 +119,15 @@ static gpusnap_status decode(struct comparison *cmp, gpusnap_error *err)
 	return gpusnap_decode_layer(cmp->dispatch, cmp->index, &io, err);
 }
 
+/* Scores are exponentials of logits: this is their relative difference. */
+static bool are_near(double logit, double other)
+{
+	return fabs(1.0 - exp(logit - other)) < NEAR_TIE;
+}
+
 /* Of the chosen experts the smallest logit, of the others the largest. */
-static bool is_near_tie(const double *logits, uint32_t experts, const int32_t *ids, uint32_t top_k)
+static bool is_near_tie(const double *logits, uint32_t experts, const int32_t *ids, uint32_t top_k,
+	double *ret_smallest)
 {
 	double chosen = INFINITY;
 	double left = -INFINITY;
@@ -132,28 +142,26 @@ static bool is_near_tie(const double *logits, uint32_t experts, const int32_t *i
 		else
 			left = fmax(left, logits[e]);
 	}
-	/* Scores are exponentials of logits: this is their relative difference. */
-	return fabs(1.0 - exp(left - chosen)) < NEAR_TIE;
+	*ret_smallest = chosen;
+	return are_near(left, chosen);
 }
 
 /*
  * A softmax weight is off by at most twice the largest logit error, relative, and by the rounding
  * of an exponential, a sum over the experts and a quotient, twice when renormalised.
  */
-static void judge_routes(struct comparison *cmp)
+static void judge_route(struct comparison *cmp, uint32_t token)
 {
 	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	struct token_route *route = &cmp->routes[token];
 	double roundoff = (16.0 + 4.0 * sqrt(spec->experts)) * GSN_UNIT_ROUNDOFF;
+	double logit_bound = gsn_exact_logits(
+		&cmp->exact, cmp->reference->in + (size_t)token * spec->hidden, cmp->logits);
 
-	for (uint32_t t = 0; t < cmp->reference->tokens; t++) {
-		double logit_bound = gsn_exact_logits(
-			&cmp->exact, cmp->reference->in + (size_t)t * spec->hidden, cmp->logits);
-
-		cmp->routes[t].weight_bound = 2.0 * logit_bound + roundoff;
-		cmp->routes[t].near_tie = is_near_tie(cmp->logits, spec->experts,
-			cmp->ids + (size_t)t * spec->top_k, spec->top_k);
-		cmp->result.near_ties += cmp->routes[t].near_tie;
-	}
+	route->weight_bound = 2.0 * logit_bound + roundoff;
+	route->near_tie = is_near_tie(cmp->logits, spec->experts,
+		cmp->ids + (size_t)token * spec->top_k, spec->top_k, &route->smallest);
+	cmp->result.near_ties += route->near_tie;
 }
 
 /* Position of an id among the reference's; top_k for none. */
@@ -166,9 +174,15 @@ static uint32_t find_id(const int64_t *ids, uint32_t top_k, int64_t id)
 	return s;
 }
 
+/* JSON has no infinity: what divides by a bound or a weight of zero is as far off as can be. */
+static double relative(double difference, double to)
+{
+	return difference == 0.0 ? 0.0 : fmin(fabs(difference) / fabs(to), DBL_MAX);
+}
+
 static void compare_weight(struct comparison *cmp, uint32_t token, float ours, float theirs)
 {
-	double error = fabs((double)ours - (double)theirs) / fabs((double)theirs);
+	double error = relative((double)ours - (double)theirs, (double)theirs);
 
 	if (!(error <= cmp->result.max_weight_error))
 		cmp->result.max_weight_error = error;
@@ -177,6 +191,29 @@ static void compare_weight(struct comparison *cmp, uint32_t token, float ours, f
 		cmp->weight_over_bound = error;
 }
 
+/* Whether the reference chose experts that this engine did not, all of them tied with its last. */
+static bool is_tied(const struct comparison *cmp, uint32_t token)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	const int64_t *theirs = cmp->reference->router_ids + (size_t)token * spec->top_k;
+	const int32_t *ours = cmp->ids + (size_t)token * spec->top_k;
+
+	for (uint32_t s = 0; s < spec->top_k; s++) {
+		uint32_t at = 0;
+
+		if (theirs[s] < 0 || theirs[s] >= spec->experts ||
+			find_id(theirs, s, theirs[s]) < s)
+			return false;
+		while (at < spec->top_k && ours[at] != (int32_t)theirs[s])
+			at++;
+		if (at == spec->top_k &&
+			!are_near(cmp->logits[theirs[s]], cmp->routes[token].smallest))
+			return false;
+	}
+	return cmp->routes[token].near_tie;
+}
+
+/* Right behind judge_route(): needs the logits of this token. */
 static void compare_route(struct comparison *cmp, uint32_t token)
 {
 	const gpusnap_reference *reference = cmp->reference;
@@ -187,8 +224,8 @@ static void compare_route(struct comparison *cmp, uint32_t token)
 		uint32_t at = find_id(reference->router_ids + row, top_k, cmp->ids[row + s]);
 
 		if (at == top_k) {
-			cmp->routes[token].skip = cmp->routes[token].near_tie;
-			cmp->result.ids_equal &= cmp->routes[token].near_tie;
+			cmp->routes[token].skip = is_tied(cmp, token);
+			cmp->result.ids_equal &= cmp->routes[token].skip;
 			continue;
 		}
 		if (reference->router_weights)
@@ -233,7 +270,7 @@ static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusna
 
 static void raise_error(struct comparison *cmp, double difference, double bound)
 {
-	double error = difference == 0.0 ? 0.0 : fabs(difference) / bound;
+	double error = relative(difference, bound);
 
 	if (!(error <= cmp->result.max_error_over_bound))
 		cmp->result.max_error_over_bound = error;
@@ -258,16 +295,19 @@ static gpusnap_status compare(struct comparison *cmp, gpusnap_error *err)
 	gpusnap_status status = GPUSNAP_OK;
 
 	cmp->result.ids_equal = true;
-	judge_routes(cmp);
-	for (uint32_t t = 0; cmp->reference->router_ids && t < cmp->reference->tokens; t++)
-		compare_route(cmp, t);
+	for (uint32_t t = 0; t < cmp->reference->tokens; t++) {
+		judge_route(cmp, t);
+		if (cmp->reference->router_ids)
+			compare_route(cmp, t);
+		cmp->judged += !cmp->routes[t].skip;
+	}
 	for (uint32_t e = 0; e < cmp->layer->spec->experts && !status; e++)
 		status = add_expert(cmp, e, err);
 	if (status)
 		return status;
 	compare_outputs(cmp);
-	cmp->result.agrees = cmp->result.max_error_over_bound <= 1.0 && cmp->result.ids_equal &&
-			     cmp->weight_over_bound <= 1.0;
+	cmp->result.agrees = cmp->judged > 0 && cmp->result.max_error_over_bound <= 1.0 &&
+			     cmp->result.ids_equal && cmp->weight_over_bound <= 1.0;
 	return GPUSNAP_OK;
 }
 
@@ -284,6 +324,28 @@ static gpusnap_status check_reference(const gpusnap_reference *reference, gpusna
 	return GPUSNAP_OK;
 }
 
+static gpusnap_status check_finite(const struct comparison *cmp, const char *what,
+	const float *values, size_t columns, gpusnap_error *err)
+{
+	for (size_t i = 0; values && i < cmp->reference->tokens * columns; i++)
+		if (!isfinite(values[i]))
+			return gsn_fail(err, GPUSNAP_E_INVALID,
+				"reference '%s': %s[%zu][%zu] is %f; values must be finite",
+				cmp->reference->module, what, i / columns, i % columns,
+				(double)values[i]);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_values(const struct comparison *cmp, gpusnap_error *err)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	gpusnap_status status = check_finite(cmp, "out", cmp->reference->out, spec->hidden, err);
+
+	return status ? status
+		      : check_finite(cmp, "router weights", cmp->reference->router_weights,
+				spec->top_k, err);
+}
+
 gpusnap_status gpusnap_reference_compare(gpusnap_dispatch *dispatch,
 	const gpusnap_reference *reference, gpusnap_reference_result *ret_result,
 	gpusnap_error *err)
@@ -295,6 +357,8 @@ gpusnap_status gpusnap_reference_compare(gpusnap_dispatch *dispatch,
 		return status;
 	gpusnap_registry_hold(dispatch->registry);
 	status = find_module(&cmp, err);
+	if (!status)
+		status = check_values(&cmp, err);
 	if (!status)
 		status = gsn_layer_ready(dispatch, &dispatch->layers[cmp.index], err);
 	if (!status)

@@ -2,10 +2,12 @@
 #include "tools/reference_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "formats/base/fail.h"
 
@@ -40,11 +42,17 @@ static gpusnap_status read_stream(FILE *stream, const char *path, uint8_t **ret_
 static gpusnap_status read_whole(
 	const char *path, uint8_t **ret_bytes, uint64_t *ret_length, gpusnap_error *err)
 {
-	FILE *stream = fopen(path, "rbe");
+	/* O_NONBLOCK: a FIFO must be refused, not waited for. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	FILE *stream = fd < 0 ? NULL : fdopen(fd, "rb");
 	gpusnap_status s;
 
-	if (!stream)
-		return gsn_fail_os(err, GPUSNAP_E_IO, errno, "'%s': %s", path, strerror(errno));
+	if (!stream) {
+		s = gsn_fail_os(err, GPUSNAP_E_IO, errno, "'%s': %s", path, strerror(errno));
+		if (fd >= 0)
+			(void)close(fd);
+		return s;
+	}
 	s = read_stream(stream, path, ret_bytes, ret_length, err);
 	(void)fclose(stream);
 	return s;
@@ -121,6 +129,30 @@ static gpusnap_status fill_module(const struct reference_file *file, struct refe
 	return GPUSNAP_OK;
 }
 
+static bool has_suffix(const gpusnap_tensor *t, const char *suffix)
+{
+	size_t length = strlen(suffix);
+
+	return t->name_length > length && strcmp(t->name + t->name_length - length, suffix) == 0;
+}
+
+/* Router values whose input is not there cannot be compared: not a thing to pass over. */
+static gpusnap_status check_has_input(
+	const struct reference_file *file, const gpusnap_tensor *t, gpusnap_error *err)
+{
+	char name[512];
+	int length = (int)(t->name_length - strlen(".router1"));
+
+	if (!has_suffix(t, ".router1") && !has_suffix(t, ".router2"))
+		return GPUSNAP_OK;
+	(void)snprintf(name, sizeof name, "%.*s.in", length, t->name);
+	if (gpusnap_header_find(file->header, name))
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_FORMAT,
+		"there is '%s', but no '%s' to compute it from; dump the block's input too",
+		t->name, name);
+}
+
 static gpusnap_status find_modules(struct reference_file *file, gpusnap_error *err)
 {
 	size_t tensors = gpusnap_header_tensor_count(file->header);
@@ -131,9 +163,11 @@ static gpusnap_status find_modules(struct reference_file *file, gpusnap_error *e
 	for (size_t i = 0; i < tensors; i++) {
 		const gpusnap_tensor *t = gpusnap_header_tensor(file->header, i);
 		struct reference_module *m = &file->modules[file->count];
-		gpusnap_status s;
+		gpusnap_status s = check_has_input(file, t, err);
 
-		if (t->name_length < 4 || strcmp(t->name + t->name_length - 3, ".in") != 0)
+		if (s)
+			return s;
+		if (!has_suffix(t, ".in"))
 			continue;
 		m->name = strndup(t->name, t->name_length - 3);
 		if (!m->name)

@@ -20,6 +20,21 @@ expect 2 validate --reference "$checkpoints/mixtral/reference.safetensors"
 contains "$err" "rank"
 stop_server
 
+# A FIFO is refused, not waited for; router values without the block's input are not passed over.
+start_server "$checkpoints/mixtral"
+mkfifo "$scratch/fifo"
+expect 2 validate --reference "$scratch/fifo"
+contains "$err" "$scratch/fifo"
+python3 -c 'import sys
+data = open(sys.argv[1], "rb").read()
+name = b"\"model.layers.1.mlp.in\""
+assert data.count(name) == 1
+open(sys.argv[2], "wb").write(data.replace(name, b"\"model.layers.1.mlp.xx\""))' \
+	"$checkpoints/mixtral/reference.safetensors" "$scratch/no_input"
+expect 4 validate --reference "$scratch/no_input"
+contains "$err" "but no 'model.layers.1.mlp.in'"
+stop_server
+
 # A weight that changed by one bit of its exponent is outside the bound.
 start_server "$checkpoints/mixtral" --allow-inject
 expect 0 inject zero model.layers.1.mlp.experts.w2_weight --length 4096

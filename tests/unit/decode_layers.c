@@ -454,7 +454,7 @@ START_TEST(a_missing_buffer_and_an_unbound_mask_are_named)
 	gpusnap_dispatch_free(dispatch);
 	ck_ok(gpusnap_buffer_unregister(state.registry, "layers.1.w2", &err));
 	ck_fails(gpusnap_dispatch_create(state.registry, state.model, &dispatch, &err),
-		GPUSNAP_E_INVALID, "w2 buffer 'layers.1.w2'");
+		GPUSNAP_E_MISMATCH, "w2 buffer 'layers.1.w2': is not among the 8 buffers");
 	moe_state_free(&state);
 	gsn_free(x);
 }

@@ -205,6 +205,82 @@ START_TEST(ids_in_another_order_agree)
 }
 END_TEST
 
+static void compare_tied(const struct moe_state *state, struct module_values *module, int64_t first,
+	int64_t second, gpusnap_reference_result *ret_got)
+{
+	gpusnap_error err;
+
+	for (size_t t = 0; t < module->reference.tokens; t++) {
+		module->ids[2 * t] = first;
+		module->ids[2 * t + 1] = second;
+	}
+	ck_ok(gpusnap_reference_compare(state->dispatch, &module->reference, ret_got, &err));
+	ck_assert_uint_eq(ret_got->near_ties, module->reference.tokens);
+	ck_assert(isfinite(ret_got->max_error_over_bound) && isfinite(ret_got->max_weight_error));
+}
+
+/* Without input all experts score alike: any two may be chosen, but that proves no output. */
+START_TEST(ties_excuse_tied_experts_and_prove_nothing_alone)
+{
+	gpusnap_load_options options = GPUSNAP_LOAD_OPTIONS_INIT;
+	gpusnap_reference_result got;
+	struct moe_state state;
+	struct values values;
+	struct module_values module;
+	size_t count;
+
+	moe_state_load(&state, "mixtral", &options);
+	open_values(&values, "mixtral");
+	read_module(&module, &values, "model.layers.0.mlp");
+	module.reference.router_weights = NULL;
+	count = (size_t)module.reference.tokens * 128;
+	memset(module.in, 0, count * sizeof *module.in);
+	compare_tied(&state, &module, 6, 3, &got);
+	ck_assert(got.ids_equal && !got.agrees);
+	compare_tied(&state, &module, -1, 3, &got);
+	ck_assert(!got.ids_equal && !got.agrees);
+	compare_tied(&state, &module, 8, 3, &got);
+	ck_assert(!got.ids_equal && !got.agrees);
+	compare_tied(&state, &module, 6, 6, &got);
+	ck_assert(!got.ids_equal && !got.agrees);
+	compare_tied(&state, &module, 0, 1, &got); /* ours: outputs count, and are not zero there */
+	ck_assert(got.ids_equal && !got.agrees && got.max_error_over_bound > 1.0);
+	memset(module.out, 0, count * sizeof *module.out);
+	compare_tied(&state, &module, 1, 0, &got);
+	ck_assert(got.ids_equal && got.agrees && got.max_error_over_bound == 0.0);
+	free_module(&module);
+	close_values(&values);
+	moe_state_free(&state);
+}
+END_TEST
+
+START_TEST(values_that_are_not_finite_are_refused_by_name)
+{
+	gpusnap_load_options options = GPUSNAP_LOAD_OPTIONS_INIT;
+	gpusnap_reference_result got;
+	struct moe_state state;
+	struct values values;
+	struct module_values module;
+	float kept;
+	gpusnap_error err;
+
+	moe_state_load(&state, "mixtral", &options);
+	open_values(&values, "mixtral");
+	read_module(&module, &values, "model.layers.1.mlp");
+	kept = module.out[129];
+	module.out[129] = NAN;
+	ck_fails(gpusnap_reference_compare(state.dispatch, &module.reference, &got, &err),
+		GPUSNAP_E_INVALID, "reference 'model.layers.1.mlp': out[1][1] is nan");
+	module.out[129] = kept;
+	module.weights[4] = INFINITY;
+	ck_fails(gpusnap_reference_compare(state.dispatch, &module.reference, &got, &err),
+		GPUSNAP_E_INVALID, "router weights[2][0] is inf");
+	free_module(&module);
+	close_values(&values);
+	moe_state_free(&state);
+}
+END_TEST
+
 START_TEST(one_wrong_scale_disagrees)
 {
 	gpusnap_load_options options = GPUSNAP_LOAD_OPTIONS_INIT;
@@ -385,6 +461,8 @@ int main(void)
 		every_layer_agrees_with_the_reference_for_every_kind_of_mask,
 		a_wrong_output_weight_or_id_disagrees,
 		ids_in_another_order_agree,
+		ties_excuse_tied_experts_and_prove_nothing_alone,
+		values_that_are_not_finite_are_refused_by_name,
 		one_wrong_scale_disagrees,
 		a_part_of_the_model_or_an_unknown_module_is_refused,
 		ranks_of_every_checkpoint_add_up_to_the_whole,
