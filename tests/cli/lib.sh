@@ -26,10 +26,11 @@ fail()
 	exit 1
 }
 
-# start_server ARGUMENT...: gpusnap serve in the background, until it is ready.
+# start_server ARGUMENT...: gpusnap serve in the background, until it is ready; on GPUSNAP_DEVICE
+# where the arguments name no device.
 start_server()
 {
-	"$GPUSNAP" serve "$@" >"$scratch/ready" 2>"$scratch/server.err" &
+	"$GPUSNAP" serve --device "${GPUSNAP_DEVICE:-host}" "$@" >"$scratch/ready" 2>"$scratch/server.err" &
 	server_pid=$!
 	for _ in $(seq 600); do
 		grep -q "^ready pid=$server_pid socket=" "$scratch/ready" && return

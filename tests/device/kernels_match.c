@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The MoE kernels and digests of any device against the host's: the same bits over random shapes,
+ * alignments and masks, and over the shapes of real layers. The device's name is the argument,
+ * "host" by default; a device that is not there is a skip.
+ */
+#include <math.h>
+
+#include <gpusnap/moe.h>
+
+#include "formats/base/bytes.h"
+#include "tests/device/fixture.h"
+#include "tests/support/expert_case.h"
+
+enum {
+	RANDOM_CASES = 160, /* GPUSNAP_CASES replaces it: a sanitizer takes its time */
+	MOST_DIGEST_BYTES = 4 << 20,
+	PLACE = 256, /* what is put on the device begins at a multiple of this, plus a shift */
+};
+
+static const char *device_name = "host";
+
+static int cases(void)
+{
+	const char *text = getenv("GPUSNAP_CASES");
+
+	return text ? (int)strtol(text, NULL, 10) : RANDOM_CASES;
+}
+
+/* The device, memory that is given out bit by bit, and the host that it is compared with. */
+struct bench {
+	struct fixture f;
+	struct gsn_stream *stream;
+	gpusnap_address memory;
+	uint64_t bytes, used;
+	uint64_t random;
+	struct gsn_host_moe host;
+};
+
+static struct bench open_bench(uint64_t bytes, uint64_t seed)
+{
+	struct bench b = {.f = fixture_open(device_name), .random = random_seed(seed)};
+	gpusnap_error err;
+
+	b.bytes = bytes;
+	b.memory = device_memory(&b.f, bytes);
+	b.stream = new_stream(&b.f);
+	b.host.path = gsn_cpu_path_best();
+	ck_ok(gsn_pool_create(2, &b.host.pool, &err));
+	return b;
+}
+
+static void close_bench(struct bench *b)
+{
+	gsn_pool_destroy(b->host.pool);
+	b->f.ops->stream_destroy(b->stream);
+	fixture_close(&b->f);
+}
+
+static uint32_t between(struct bench *b, uint32_t low, uint32_t high)
+{
+	return low + (uint32_t)random_below(&b->random, high - low + 1);
+}
+
+/* Device memory of its own, poisoned: `shift` bytes past a boundary. */
+static gpusnap_address take(struct bench *b, uint64_t bytes, uint32_t shift)
+{
+	gpusnap_address at = b->memory + b->used + shift;
+	gpusnap_error err;
+
+	b->used += gsn_align_up(bytes + shift + 1, PLACE);
+	ck_assert_uint_le(b->used, b->bytes);
+	ck_ok(gsn_device_fill_sync(b->f.device, at, 0xff, bytes, &err));
+	return at;
+}
+
+static gpusnap_address upload(struct bench *b, const void *data, uint64_t bytes, uint32_t shift)
+{
+	gpusnap_address at = take(b, bytes, shift);
+
+	put(&b->f, at, data, bytes);
+	return at;
+}
+
+static gpusnap_address new_counters(struct bench *b)
+{
+	const struct gsn_moe_counters zero = {0};
+
+	return upload(b, &zero, sizeof zero, 0);
+}
+
+/* Mostly aligned, because that is the fast path; else any multiple of the element. */
+static uint32_t some_shift(struct bench *b, uint32_t width)
+{
+	return random_below(&b->random, 3) ? 0 : width * between(b, 1, 31 / width);
+}
+
+static void check_words(
+	struct bench *b, gpusnap_address at, const void *expected, uint64_t count, const char *what)
+{
+	const uint8_t *wanted = expected;
+	uint8_t *got = host_memory(count * 4);
+
+	get(&b->f, got, at, count * 4);
+	for (uint64_t i = 0; i < count; i++) {
+		uint32_t a, e;
+
+		memcpy(&a, got + 4 * i, 4);
+		memcpy(&e, wanted + 4 * i, 4);
+		ck_assert_msg(a == e, "%s, element %" PRIu64 " of %" PRIu64 ": %08x, not %08x",
+			what, i, count, a, e);
+	}
+	free(got);
+}
+
+static void check_counters(
+	struct bench *b, gpusnap_address at, const struct gsn_moe_counters *expected)
+{
+	struct gsn_moe_counters got;
+
+	get(&b->f, &got, at, sizeof got);
+	ck_assert_uint_eq(got.local, expected->local);
+	ck_assert_uint_eq(got.remote, expected->remote);
+	ck_assert_uint_eq(got.faults, expected->faults);
+}
+
+/* Rows shorter than a chunk, than a round of lanes, and longer; a third of them whole chunks. */
+static uint32_t some_length(struct bench *b)
+{
+	switch (random_below(&b->random, 5)) {
+	case 0:
+		return between(b, 1, 8);
+	case 1:
+		return between(b, 9, 70);
+	case 2:
+		return between(b, 71, 700);
+	default:
+		return 16 * between(b, 1, 40);
+	}
+}
+
+/* ---- experts ---- */
+
+/* The same arguments over copies on the device. */
+static struct gsn_moe_experts args_on_device(struct bench *b, struct expert_case *test)
+{
+	struct gsn_moe_experts args = expert_case_args(test);
+	uint64_t pairs = (uint64_t)test->tokens * test->top_k;
+	uint64_t experts = test->local_experts;
+	uint32_t width = expert_case_width(test);
+
+	args.x = upload(b, test->x, (uint64_t)test->tokens * test->hidden * 4, some_shift(b, 4));
+	args.ids = upload(b, test->ids, pairs * 4, some_shift(b, 4));
+	args.weights = upload(b, test->weights, pairs * 4, some_shift(b, 4));
+	args.mask = upload(b, test->mask, (uint64_t)test->mask_length * 4, some_shift(b, 4));
+	args.w13 =
+		upload(b, test->w13, experts * expert_case_w13_bytes(test), some_shift(b, width));
+	args.w2 = upload(b, test->w2, experts * expert_case_w2_bytes(test), some_shift(b, width));
+	if (test->block_n) {
+		args.w13_scale = upload(b, test->w13_scale,
+			experts * expert_case_w13_scales(test) * 4, some_shift(b, 4));
+		args.w2_scale = upload(b, test->w2_scale, experts * expert_case_w2_scales(test) * 4,
+			some_shift(b, 4));
+	}
+	args.scratch = take(b, b->f.ops->moe_scratch_bytes(&args), some_shift(b, 4));
+	args.y = take(b, expert_case_y_count(test) * 4, some_shift(b, 4));
+	args.counters = new_counters(b);
+	return args;
+}
+
+static void check_experts(struct bench *b, struct expert_case *test)
+{
+	struct gsn_moe_experts args;
+	gpusnap_error err;
+	char what[160];
+
+	b->used = 0;
+	args = args_on_device(b, test);
+	expert_case_run(test, b->host.path, b->host.pool);
+	ck_ok(b->f.ops->moe_experts(b->stream, &args, &err));
+	ck_ok(b->f.ops->stream_sync(b->stream, &err));
+	(void)snprintf(what, sizeof what,
+		"y of %u tokens, top %u of %u, %u x %u, %s, block %u x %u", test->tokens,
+		test->top_k, test->local_experts, test->hidden, test->intermediate,
+		gpusnap_dtype_name(test->dtype), test->block_n, test->block_k);
+	check_words(b, args.y, test->y, expert_case_y_count(test), what);
+	check_counters(b, args.counters, &test->counters);
+}
+
+static void draw_experts(struct bench *b, struct expert_case *test)
+{
+	const gpusnap_dtype dtypes[] = {
+		GPUSNAP_BF16, GPUSNAP_F8_E4M3, GPUSNAP_F16, GPUSNAP_F32, GPUSNAP_F8_E4M3};
+	const uint32_t columns[] = {16, 32, 48, 64, 128};
+
+	memset(test, 0, sizeof *test);
+	test->dtype = dtypes[random_below(&b->random, 5)];
+	test->tokens = random_below(&b->random, 3) ? between(b, 1, 20) : 1;
+	test->hidden = some_length(b);
+	test->intermediate = some_length(b);
+	test->mask_length = between(b, 1, 12);
+	test->local_experts = test->mask_length;
+	test->top_k = between(b, 1, test->mask_length);
+	if (test->dtype == GPUSNAP_F8_E4M3 && random_below(&b->random, 4)) {
+		test->block_n = between(b, 1, 40);
+		test->block_k = columns[random_below(&b->random, 5)];
+	}
+}
+
+/* Drop experts from the mask, put in values that no mask has, ids that no mask knows. */
+static void spoil_experts(struct bench *b, struct expert_case *test)
+{
+	const int32_t odd[] = {-1, 2, INT32_MAX, INT32_MIN};
+
+	for (uint32_t i = 0; i < test->mask_length; i++)
+		if (random_below(&b->random, 3) == 0)
+			test->mask[i] = 0;
+	if (random_below(&b->random, 3) == 0)
+		test->mask[between(b, 0, test->mask_length - 1)] = odd[random_below(&b->random, 4)];
+	if (random_below(&b->random, 3) == 0)
+		test->ids[between(b, 0, test->tokens * test->top_k - 1)] =
+			odd[random_below(&b->random, 4)];
+}
+
+START_TEST(experts_of_random_shapes_give_the_hosts_bits)
+{
+	struct bench b = open_bench(UINT64_C(256) << 20, 101);
+
+	for (int i = 0; i < cases(); i++) {
+		struct expert_case test;
+
+		draw_experts(&b, &test);
+		expert_case_make(&test, random_u64(&b.random));
+		if (i % 2)
+			spoil_experts(&b, &test);
+		check_experts(&b, &test);
+		expert_case_free(&test);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+/* Any bits for weights: NaN codes, infinities, subnormals. */
+START_TEST(experts_of_random_bits_give_the_hosts_bits_and_faults)
+{
+	struct bench b = open_bench(UINT64_C(256) << 20, 102);
+
+	for (int i = 0; i < (cases() + 3) / 4; i++) {
+		struct expert_case test;
+
+		draw_experts(&b, &test);
+		expert_case_make(&test, random_u64(&b.random));
+		random_fill(&b.random, test.w13, test.local_experts * expert_case_w13_bytes(&test));
+		random_fill(&b.random, test.w2, test.local_experts * expert_case_w2_bytes(&test));
+		check_experts(&b, &test);
+		expert_case_free(&test);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+static const struct expert_case real_layers[] = {
+	{.hidden = 2048, .intermediate = 768, .top_k = 8, .mask_length = 24, .block_n = 128},
+	{.hidden = 2880, .intermediate = 2880, .top_k = 4, .mask_length = 5},
+	{.hidden = 4096, .intermediate = 1408, .top_k = 2, .mask_length = 3, .block_n = 128},
+};
+
+START_TEST(experts_of_real_layers_give_the_hosts_bits_at_every_batch)
+{
+	static const uint32_t batches[] = {1, 2, 3, 8, 33};
+	struct bench b = open_bench(UINT64_C(1) << 30, 103);
+
+	for (size_t i = 0; i < sizeof real_layers / sizeof real_layers[0]; i++) {
+		for (size_t t = 0; t < sizeof batches / sizeof batches[0]; t++) {
+			struct expert_case test = real_layers[i];
+
+			test.dtype = test.block_n ? GPUSNAP_F8_E4M3 : GPUSNAP_BF16;
+			test.block_k = test.block_n;
+			test.tokens = batches[t];
+			test.local_experts = test.mask_length;
+			expert_case_make(&test, random_u64(&b.random));
+			check_experts(&b, &test);
+			expert_case_free(&test);
+		}
+	}
+	close_bench(&b);
+}
+END_TEST
+
+/* ---- routing ---- */
+
+/* Row-major floats as a router's type. */
+static uint8_t *router_of(struct bench *b, gpusnap_dtype dtype, uint64_t count)
+{
+	uint32_t width = gpusnap_dtype_bits(dtype) / 8;
+	uint8_t *router = host_memory(count * width);
+
+	for (uint64_t i = 0; i < count; i++) {
+		float value = random_unit(&b->random);
+		uint32_t bits = (uint32_t)random_u64(&b->random) & 0xbbff;
+
+		memcpy(router + i * width, width == 4 ? (const void *)&value : (const void *)&bits,
+			width);
+	}
+	return router;
+}
+
+static float *floats(struct bench *b, uint64_t count)
+{
+	float *values = (float *)(void *)host_memory(count * sizeof *values);
+
+	for (uint64_t i = 0; i < count; i++)
+		values[i] = random_unit(&b->random);
+	return values;
+}
+
+struct route_result {
+	float *logits, *weights;
+	int32_t *ids;
+	struct gsn_moe_counters counters;
+};
+
+static void route_on_host(struct bench *b, struct gsn_moe_route args, const float *x,
+	const uint8_t *router, struct route_result *result)
+{
+	gpusnap_error err;
+
+	memset(&result->counters, 0, sizeof result->counters);
+	args.x = gsn_host_address(x);
+	args.router = gsn_host_address(router);
+	args.logits = gsn_host_address(result->logits);
+	args.ids = gsn_host_address(result->ids);
+	args.weights = gsn_host_address(result->weights);
+	args.counters = gsn_host_address(&result->counters);
+	ck_ok(gsn_host_moe_route(&b->host, &args, &err));
+}
+
+static void check_route(
+	struct bench *b, struct gsn_moe_route args, const float *x, const uint8_t *router)
+{
+	uint64_t logits = (uint64_t)args.tokens * args.experts;
+	uint64_t chosen = (uint64_t)args.tokens * args.top_k;
+	uint32_t width = gpusnap_dtype_bits(args.router_dtype) / 8;
+	struct route_result host = {.logits = (float *)(void *)host_memory(logits * 4),
+		.weights = (float *)(void *)host_memory(chosen * 4),
+		.ids = (int32_t *)(void *)host_memory(chosen * 4)};
+	gpusnap_error err;
+
+	b->used = 0;
+	route_on_host(b, args, x, router, &host);
+	args.x = upload(b, x, (uint64_t)args.tokens * args.hidden * 4, some_shift(b, 4));
+	args.router = upload(
+		b, router, (uint64_t)args.experts * args.hidden * width, some_shift(b, width));
+	args.logits = take(b, logits * 4, 0);
+	args.ids = take(b, chosen * 4, 0);
+	args.weights = take(b, chosen * 4, 0);
+	args.counters = new_counters(b);
+	ck_ok(b->f.ops->moe_route(b->stream, &args, &err));
+	ck_ok(b->f.ops->stream_sync(b->stream, &err));
+	check_words(b, args.logits, host.logits, logits, "logits");
+	check_words(b, args.ids, host.ids, chosen, "ids");
+	check_words(b, args.weights, host.weights, chosen, "weights");
+	check_counters(b, args.counters, &host.counters);
+	free(host.logits);
+	free(host.weights);
+	free(host.ids);
+}
+
+/* Equal logits, NaN and infinities among them. */
+static void spoil_inputs(struct bench *b, float *x, uint64_t count, uint8_t *router,
+	uint64_t row_bytes, uint32_t experts)
+{
+	if (random_below(&b->random, 2))
+		memcpy(router + row_bytes * between(b, 0, experts - 1),
+			router + row_bytes * between(b, 0, experts - 1), row_bytes);
+	if (random_below(&b->random, 3) == 0)
+		memset(router + row_bytes * between(b, 0, experts - 1), 0x7f, row_bytes);
+	if (random_below(&b->random, 4) == 0)
+		x[random_below(&b->random, count)] = HUGE_VALF;
+	if (random_below(&b->random, 6) == 0)
+		memset(x, 0xff, count * sizeof *x);
+}
+
+START_TEST(routes_give_the_hosts_bits)
+{
+	const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F16, GPUSNAP_F32};
+	struct bench b = open_bench(UINT64_C(64) << 20, 104);
+
+	for (int i = 0; i < cases(); i++) {
+		struct gsn_moe_route args = {.tokens = between(&b, 1, 20),
+			.hidden = some_length(&b),
+			.experts = between(&b, 1, 300),
+			.score = GPUSNAP_SCORE_SOFTMAX,
+			.renormalise = (uint32_t)i % 2,
+			.router_dtype = dtypes[i % 3]};
+		uint64_t row_bytes =
+			(uint64_t)args.hidden * gpusnap_dtype_bits(args.router_dtype) / 8;
+		uint8_t *router =
+			router_of(&b, args.router_dtype, (uint64_t)args.experts * args.hidden);
+		float *x = floats(&b, (uint64_t)args.tokens * args.hidden);
+
+		args.top_k = between(&b, 1, args.experts < 40 ? args.experts : 40);
+		if (i % 4 == 3)
+			spoil_inputs(&b, x, (uint64_t)args.tokens * args.hidden, router, row_bytes,
+				args.experts);
+		check_route(&b, args, x, router);
+		free(router);
+		free(x);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+/* ---- tokens ---- */
+
+START_TEST(sums_over_slots_give_the_hosts_bits_and_faults)
+{
+	struct bench b = open_bench(UINT64_C(64) << 20, 105);
+	gpusnap_error err;
+
+	for (int i = 0; i < (cases() + 3) / 4; i++) {
+		struct gsn_moe_combine args = {.tokens = between(&b, 1, 40),
+			.hidden = some_length(&b),
+			.top_k = between(&b, 1, 9)};
+		uint64_t count = (uint64_t)args.tokens * args.hidden;
+		float *y = floats(&b, count * args.top_k);
+		float *out = (float *)(void *)host_memory(count * 4);
+		struct gsn_moe_counters counters = {0};
+		struct gsn_moe_combine host = args;
+
+		if (i % 5 == 0)
+			y[random_below(&b.random, count * args.top_k)] = -HUGE_VALF;
+		b.used = 0;
+		host.y = gsn_host_address(y);
+		host.out = gsn_host_address(out);
+		host.counters = gsn_host_address(&counters);
+		ck_ok(gsn_host_moe_combine(&b.host, &host, &err));
+		args.y = upload(&b, y, count * args.top_k * 4, some_shift(&b, 4));
+		args.out = take(&b, count * 4, some_shift(&b, 4));
+		args.counters = new_counters(&b);
+		ck_ok(b.f.ops->moe_combine(b.stream, &args, &err));
+		ck_ok(b.f.ops->stream_sync(b.stream, &err));
+		check_words(&b, args.out, out, count, "out");
+		check_counters(&b, args.counters, &counters);
+		free(y);
+		free(out);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+START_TEST(norms_give_the_hosts_bits)
+{
+	const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F16, GPUSNAP_F32};
+	struct bench b = open_bench(UINT64_C(64) << 20, 106);
+	gpusnap_error err;
+
+	for (int i = 0; i < (cases() + 3) / 4; i++) {
+		struct gsn_rms_norm args = {.tokens = between(&b, 1, 40),
+			.hidden = some_length(&b),
+			.epsilon = 1e-6f,
+			.weight_dtype = dtypes[i % 3]};
+		uint64_t count = (uint64_t)args.tokens * args.hidden;
+		uint32_t width = gpusnap_dtype_bits(args.weight_dtype) / 8;
+		uint8_t *weight = router_of(&b, args.weight_dtype, args.hidden);
+		float *x = floats(&b, count);
+		float *out = (float *)(void *)host_memory(count * 4);
+		struct gsn_rms_norm host = args;
+
+		b.used = 0;
+		host.x = gsn_host_address(x);
+		host.weight = gsn_host_address(weight);
+		host.out = gsn_host_address(out);
+		ck_ok(gsn_host_rms_norm(&b.host, &host, &err));
+		args.x = upload(&b, x, count * 4, some_shift(&b, 4));
+		args.weight =
+			upload(&b, weight, (uint64_t)args.hidden * width, some_shift(&b, width));
+		args.out = i % 4 ? take(&b, count * 4, some_shift(&b, 4)) : args.x;
+		ck_ok(b.f.ops->rms_norm(b.stream, &args, &err));
+		ck_ok(b.f.ops->stream_sync(b.stream, &err));
+		check_words(&b, args.out, out, count, "out");
+		free(weight);
+		free(x);
+		free(out);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+START_TEST(ids_are_made_local_as_on_the_host)
+{
+	enum { PAIRS = 700 };
+	struct bench b = open_bench(UINT64_C(1) << 20, 107);
+	struct gsn_moe_localise args = {.pairs = PAIRS, .first = 32, .local = 16};
+	int32_t ids[PAIRS], expected[PAIRS];
+	struct gsn_moe_localise host = args;
+	gpusnap_error err;
+
+	for (int i = 0; i < PAIRS; i++)
+		ids[i] = i % 50 == 0 ? INT32_MIN : (int32_t)between(&b, 0, 63);
+	host.ids = gsn_host_address(ids);
+	host.out = gsn_host_address(expected);
+	ck_ok(gsn_host_moe_localise(&b.host, &host, &err));
+	args.ids = args.out = upload(&b, ids, sizeof ids, 4);
+	ck_ok(b.f.ops->moe_localise(b.stream, &args, &err));
+	ck_ok(b.f.ops->stream_sync(b.stream, &err));
+	check_words(&b, args.out, expected, PAIRS, "ids");
+	close_bench(&b);
+}
+END_TEST
+
+/* ---- digests ---- */
+
+START_TEST(digests_of_random_ranges_are_the_librarys)
+{
+	struct bench b = open_bench(MOST_DIGEST_BYTES + 64, 108);
+	uint8_t *data = host_memory(MOST_DIGEST_BYTES);
+	gpusnap_digest digests[MOST_DIGEST_BYTES / GPUSNAP_LEAF_BYTES + 1];
+	gpusnap_error err;
+
+	random_fill(&b.random, data, MOST_DIGEST_BYTES);
+	put(&b.f, b.memory, data, MOST_DIGEST_BYTES);
+	for (int i = 0; i < cases(); i++) {
+		uint64_t most = i % 3 ? 3 * GPUSNAP_LEAF_BYTES : MOST_DIGEST_BYTES;
+		uint64_t bytes = 1 + random_below(&b.random, most);
+		uint64_t at = random_below(&b.random, MOST_DIGEST_BYTES - bytes + 1);
+		struct gsn_leaf_range range = {b.memory + at, bytes, digests};
+
+		if (i % 2)
+			range.address = b.memory + (at &= ~UINT64_C(15));
+		ck_ok(gsn_device_digest_sync(b.f.device, &range, 1, &err));
+		for (uint64_t leaf = 0; leaf < gpusnap_leaf_count(bytes); leaf++) {
+			uint64_t begin = leaf * GPUSNAP_LEAF_BYTES;
+			uint64_t length = gsn_min(GPUSNAP_LEAF_BYTES, bytes - begin);
+
+			ck_assert_msg(gpusnap_digest_equal(digests[leaf],
+					      gpusnap_digest_of(data + at + begin, length)),
+				"leaf %" PRIu64 " of %" PRIu64 " bytes at %" PRIu64, leaf, bytes,
+				at);
+		}
+	}
+	free(data);
+	close_bench(&b);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+	const TTest *const tests[] = {
+		experts_of_random_shapes_give_the_hosts_bits,
+		experts_of_random_bits_give_the_hosts_bits_and_faults,
+		experts_of_real_layers_give_the_hosts_bits_at_every_batch,
+		routes_give_the_hosts_bits,
+		sums_over_slots_give_the_hosts_bits_and_faults,
+		norms_give_the_hosts_bits,
+		ids_are_made_local_as_on_the_host,
+		digests_of_random_ranges_are_the_librarys,
+	};
+
+	if (argc > 1)
+		device_name = argv[1];
+	if (!device_is_there(device_name))
+		return 77;
+	return RUN_SUITE("kernels_match", tests);
+}

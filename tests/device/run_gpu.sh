@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, on a machine that has one and none of our packages.
+#
+# Usage: tests/device/run_gpu.sh BUILD [PHASE...]    PHASE: device memcheck cli bench (default: all)
+#
+# BUILD holds the programs of the portable preset and libgpusnap-cuda.so in one folder; its lib/, if
+# there is one, the shared libraries that the machine lacks (Check). Logs go to $LOGS, ./gpu-logs
+# by default. Ends with a table; the exit status says whether everything passed.
+set -uo pipefail
+source_tree=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "${1:?folder of the build}" && pwd)
+shift
+[ $# -gt 0 ] || set -- device memcheck cli bench
+logs=${LOGS:-gpu-logs}
+device=${GPUSNAP_DEVICE:-cuda:0}
+mkdir -p "$logs"
+[ ! -d "$build/lib" ] || export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export GPUSNAP=$build/gpusnap GPUSNAP_SOURCE=$source_tree GPUSNAP_DEVICE=$device
+export CK_TIMEOUT_MULTIPLIER=20
+table=$logs/table.txt
+failed=0
+: >"$table"
+
+# step NAME COMMAND...: run, log, and note the result; a skip is a failure here.
+step()
+{
+	local name=$1 status=0 began=$SECONDS
+	shift
+	timeout "${STEP_SECONDS:-300}" "$@" >"$logs/$name.log" 2>&1 || status=$?
+	if [ $status -eq 0 ]; then
+		printf '%-28s ok      %4d s\n' "$name" $((SECONDS - began)) >>"$table"
+		return
+	fi
+	printf '%-28s FAILED  %4d s  status %d\n' "$name" $((SECONDS - began)) $status >>"$table"
+	echo "== $name: status $status"
+	tail -n 12 "$logs/$name.log"
+	failed=1
+}
+
+run_device()
+{
+	step conformance "$build/test_device_conformance" "$device"
+	step kernels_match "$build/test_device_kernels_match" "$device"
+	step random_operations "$build/test_device_random_operations" "$device"
+}
+
+# Check forks; the sanitizer follows a process of its own best, so no fork.
+run_memcheck()
+{
+	local tool=compute-sanitizer
+	command -v $tool >/dev/null || tool=/usr/local/cuda/bin/compute-sanitizer
+	for check in memcheck racecheck; do
+		CK_FORK=no GPUSNAP_CASES=12 step $check $tool --tool $check --error-exitcode 9 \
+			"$build/test_device_kernels_match" "$device"
+	done
+}
+
+run_cli()
+{
+	for model in mixtral qwen3_moe qwen3_moe_fp8; do
+		step cycle_$model "$source_tree/tests/cli/cycle.sh" $model
+	done
+	for name in failure_one inject reference kill_server two_devices; do
+		step $name "$source_tree/tests/cli/$name.sh"
+	done
+}
+
+run_bench()
+{
+	step bench "$build/bench_gpu" "$device"
+	[ ! -s "$logs/bench.log" ] || cat "$logs/bench.log" >>"$table"
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >>"$table" 2>&1 || true
+step doctor "$GPUSNAP" doctor
+for phase in "$@"; do
+	"run_$phase"
+done
+echo
+cat "$table"
+exit $failed
