@@ -1,15 +1,16 @@
 # libgpusnap-cuda.so: the gpu_*.c files for CUDA, and the kernels. nvcc is called as it is, because a
 # CUDA language in CMake would want options of its own for every target.
 list(GET GPUSNAP_CUDA_ARCHITECTURES -1 last)
-set(cuda_code -gencode arch=compute_${last},code=compute_${last})
+set(GPUSNAP_CUDA_CODE -gencode arch=compute_${last},code=compute_${last})
 foreach(architecture IN LISTS GPUSNAP_CUDA_ARCHITECTURES)
-	list(APPEND cuda_code -gencode arch=compute_${architecture},code=sm_${architecture})
+	list(APPEND GPUSNAP_CUDA_CODE -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
 
 # No contraction and nothing of fast math: the kernels promise the host's bits (arithmetic.md).
+set(GPUSNAP_CUDA_CODE ${GPUSNAP_CUDA_CODE} PARENT_SCOPE)
 set(cuda_object ${CMAKE_CURRENT_BINARY_DIR}/gpu_kernels.cuda.o)
 add_custom_command(OUTPUT ${cuda_object}
-	COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++17 -O3 -fmad=false ${cuda_code}
+	COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++17 -O3 -fmad=false ${GPUSNAP_CUDA_CODE}
 		-Xcompiler -fPIC,-fvisibility=hidden,-Wall
 		-I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/formats/include
 		-I${PROJECT_SOURCE_DIR}/kernels/include

@@ -47,34 +47,44 @@ run_device()
 # Check forks; the sanitizer follows a process of its own best, so no fork.
 run_memcheck()
 {
-	local tool=compute-sanitizer
-	command -v $tool >/dev/null || tool=/usr/local/cuda/bin/compute-sanitizer
+	local tool check
+	tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
 	for check in memcheck racecheck; do
-		CK_FORK=no GPUSNAP_CASES=12 step $check $tool --tool $check --error-exitcode 9 \
+		CK_FORK=no GPUSNAP_CASES=12 step "$check" "$tool" --tool "$check" --error-exitcode 9 \
 			"$build/test_device_kernels_match" "$device"
 	done
 }
 
 run_cli()
 {
+	local model name
 	for model in mixtral qwen3_moe qwen3_moe_fp8; do
-		step cycle_$model "$source_tree/tests/cli/cycle.sh" $model
+		step "cycle_$model" "$source_tree/tests/cli/cycle.sh" "$model"
 	done
 	for name in failure_one inject reference kill_server two_devices; do
-		step $name "$source_tree/tests/cli/$name.sh"
+		step "$name" "$source_tree/tests/cli/$name.sh"
 	done
 }
 
 run_bench()
 {
-	step bench "$build/bench_gpu" "$device"
+	step bench "$build/bench_gpu" "$device" "${TMPDIR:-/tmp}"
 	[ ! -s "$logs/bench.log" ] || cat "$logs/bench.log" >>"$table"
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >>"$table" 2>&1 || true
 step doctor "$GPUSNAP" doctor
 for phase in "$@"; do
-	"run_$phase"
+	case "$phase" in
+	device) run_device ;;
+	memcheck) run_memcheck ;;
+	cli) run_cli ;;
+	bench) run_bench ;;
+	*)
+		echo "no phase is called '$phase'" >&2
+		exit 2
+		;;
+	esac
 done
 echo
 cat "$table"

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the CUDA device reaches of its own ceilings, measured in the same run: the digest of a
+ * kernel that only reads, the decode of a device copy, offload and restore of the link. Usage:
+ * bench_gpu DEVICE [DIRECTORY]; without a DIRECTORY for a snapshot only the kernels are measured.
+ */
+#include "tests/bench/bench_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "formats/base/bytes.h"
+#include "kernels/device_calls.h"
+#include "tests/support/random.h"
+
+enum { ROUNDS = 11 };
+
+#define STATE_BYTES ((uint64_t)8 << 30)
+#define SEED_BYTES  ((uint64_t)64 << 20)
+
+static cudaEvent_t begun, ended;
+
+void bench_must(gpusnap_status status, const gpusnap_error *err)
+{
+	if (!status)
+		return;
+	(void)fprintf(stderr, "bench_gpu: %s\n", err->message);
+	exit(EXIT_FAILURE);
+}
+
+void bench_must_cuda(cudaError_t code, const char *what)
+{
+	if (!code)
+		return;
+	(void)fprintf(stderr, "bench_gpu: %s: %s\n", what, cudaGetErrorString(code));
+	exit(EXIT_FAILURE);
+}
+
+gpusnap_address bench_memory(struct bench_gpu *bench, uint64_t bytes)
+{
+	struct gsn_gpu *gpu = bench->device->context;
+	uint64_t whole = gsn_ceil_div(bytes, gpu->ranges.granule) * gpu->ranges.granule;
+	gpusnap_address address = 0;
+	gpusnap_error err;
+
+	bench_must(bench->ops->reserve(gpu, whole, &address, &err), &err);
+	bench_must(bench->ops->map(gpu, address, whole, &err), &err);
+	return address;
+}
+
+void bench_randomise(
+	struct bench_gpu *bench, gpusnap_address address, uint64_t bytes, uint64_t mask)
+{
+	uint64_t seed_bytes = gsn_min(bytes, SEED_BYTES);
+	uint64_t *seed = malloc(seed_bytes + 8);
+	uint64_t random = address;
+	gpusnap_error err;
+
+	for (uint64_t i = 0; i < seed_bytes / 8 + 1; i++)
+		seed[i] = random_u64(&random) & mask;
+	bench_must(gsn_device_copy_sync(bench->device, GSN_HOST_TO_DEVICE, address,
+			   gsn_host_address(seed), seed_bytes, &err),
+		&err);
+	for (uint64_t done = seed_bytes; done < bytes; done += seed_bytes)
+		bench_must(gsn_device_copy_sync(bench->device, GSN_DEVICE_TO_DEVICE, address + done,
+				   address, gsn_min(seed_bytes, bytes - done), &err),
+			&err);
+	free(seed);
+}
+
+void bench_begin(struct bench_gpu *bench)
+{
+	bench_must_cuda(cudaEventRecord(begun, bench->stream->handle), "event");
+}
+
+double bench_end(struct bench_gpu *bench)
+{
+	float milliseconds = 0;
+
+	bench_must_cuda(cudaEventRecord(ended, bench->stream->handle), "event");
+	bench_must_cuda(cudaEventSynchronize(ended), "work");
+	bench_must_cuda(cudaEventElapsedTime(&milliseconds, begun, ended), "time");
+	return milliseconds * 1e-3;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+double bench_median(double *values, uint32_t count)
+{
+	qsort(values, count, sizeof *values, by_value);
+	return values[count / 2];
+}
+
+static void measure_ceilings(struct bench_gpu *bench, gpusnap_address memory)
+{
+	double reads[ROUNDS], copies[ROUNDS];
+	gpusnap_error err;
+
+	for (int i = -1; i < ROUNDS; i++) {
+		double seconds;
+
+		bench_begin(bench);
+		bench_must_cuda((cudaError_t)bench_launch_read(
+					memory, STATE_BYTES, memory, bench->stream->handle),
+			"read");
+		seconds = bench_end(bench);
+		reads[i < 0 ? 0 : i] = (double)STATE_BYTES / seconds;
+		bench_begin(bench);
+		bench_must(bench->ops->copy(bench->stream, GSN_DEVICE_TO_DEVICE,
+				   memory + STATE_BYTES / 2, memory, STATE_BYTES / 2, &err),
+			&err);
+		copies[i < 0 ? 0 : i] = (double)STATE_BYTES / bench_end(bench);
+	}
+	bench->read_rate = bench_median(reads, ROUNDS);
+	bench->copy_rate = bench_median(copies, ROUNDS);
+	(void)printf("read-only kernel %.0f GB/s, device copy %.0f GB/s (read + written), 8 GiB\n",
+		bench->read_rate * 1e-9, bench->copy_rate * 1e-9);
+}
+
+/* The kernel alone between the events' records, and the call with everything around it. */
+static void measure_digest(struct bench_gpu *bench, gpusnap_address memory, uint64_t bytes)
+{
+	uint64_t leaves = gpusnap_leaf_count(bytes);
+	struct gsn_leaf_range range = {memory, bytes, malloc(leaves * sizeof(gpusnap_digest))};
+	double calls[ROUNDS];
+	gpusnap_error err;
+
+	for (int i = -2; i < ROUNDS; i++) {
+		bench_begin(bench);
+		bench_must(bench->ops->digest(bench->stream, &range, 1, &err), &err);
+		calls[i < 0 ? 0 : i] = (double)bytes / bench_end(bench);
+	}
+	(void)printf(
+		"digest of %5llu MiB: %.0f GB/s with the leaves' way back, %.1f %% of reading\n",
+		(unsigned long long)(bytes >> 20), bench_median(calls, ROUNDS) * 1e-9,
+		100.0 * bench_median(calls, ROUNDS) / bench->read_rate);
+	free(range.out);
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_gpu bench = {NULL};
+	gpusnap_device_properties properties;
+	gpusnap_address memory;
+	gpusnap_error err;
+
+	(void)setvbuf(stdout, NULL, _IOLBF, 0);
+	bench_must(gpusnap_device_open(argc > 1 ? argv[1] : "cuda:0", &bench.device, &err), &err);
+	bench_must(gpusnap_device_query(bench.device, &properties, &err), &err);
+	(void)printf("%s: %s\n", properties.name, properties.description);
+	bench_must_cuda(cudaSetDevice((int)bench.device->index), "device");
+	bench_must_cuda(cudaEventCreate(&begun), "event");
+	bench_must_cuda(cudaEventCreate(&ended), "event");
+	bench.ops = bench.device->ops;
+	bench_must(bench.ops->stream_create(bench.device->context, &bench.stream, &err), &err);
+	memory = bench_memory(&bench, STATE_BYTES);
+	bench_randomise(&bench, memory, STATE_BYTES, UINT64_MAX);
+	measure_ceilings(&bench, memory);
+	for (uint64_t bytes = STATE_BYTES; bytes >= (uint64_t)128 << 20; bytes /= 8)
+		measure_digest(&bench, memory, bytes);
+	bench.ops->release(bench.device->context, memory, STATE_BYTES);
+	bench_decode(&bench);
+	if (argc > 2)
+		bench_state(&bench, argv[2]);
+	bench.ops->stream_destroy(bench.stream);
+	gpusnap_device_close(bench.device);
+	return EXIT_SUCCESS;
+}
