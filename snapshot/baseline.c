@@ -209,11 +209,6 @@ size_t gsn_baseline_count(const gpusnap_baseline *baseline)
 	return baseline->count;
 }
 
-const struct gsn_segment *gsn_baseline_at(const gpusnap_baseline *baseline, size_t index)
-{
-	return &baseline->entries[index];
-}
-
 const struct gsn_segment *gsn_baseline_find(const gpusnap_baseline *baseline, const char *name)
 {
 	const struct gsn_segment key = {.name = name};

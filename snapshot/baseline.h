@@ -19,8 +19,7 @@ struct gsn_baseline_source {
 gpusnap_status gsn_baseline_make(
 	const struct gsn_baseline_source *source, gpusnap_baseline **out, gpusnap_error *err);
 size_t gsn_baseline_count(const gpusnap_baseline *baseline);
-/* Entries by name; NULL when absent. file_offset is 0 for a baseline of live state. */
+/* Entry by name; NULL when absent. file_offset is 0 for a baseline of live state. */
 const struct gsn_segment *gsn_baseline_find(const gpusnap_baseline *baseline, const char *name);
-const struct gsn_segment *gsn_baseline_at(const gpusnap_baseline *baseline, size_t index);
 
 #endif

@@ -201,7 +201,6 @@ static gpusnap_status allocate(struct gsn_commit *commit, uint64_t bytes, gpusna
 		return gsn_fail_os(err, gsn_status_from_errno(-result), -result,
 			"'%s': cannot reserve %" PRIu64 " bytes: %s", commit->path, bytes,
 			strerror(-result));
-	commit->allocated_bytes = bytes;
 	return GPUSNAP_OK;
 }
 

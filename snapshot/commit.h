@@ -30,7 +30,6 @@ struct gsn_commit {
 	bool replace;
 	int directory_fd;
 	int fd;
-	uint64_t allocated_bytes;
 };
 #define GSN_COMMIT_INIT                                                                            \
 	{                                                                                          \

@@ -6,24 +6,23 @@
 #include "formats/base/fail.h"
 
 static gpusnap_status add_item(
-	gpusnap_damage *damage, const gpusnap_damage_item *item, gpusnap_error *err)
+	gpusnap_damage *damage, const char *buffer, gpusnap_damage_item item, gpusnap_error *err)
 {
 	gpusnap_damage_item *grown = damage->items;
-	char *name = gsn_strdup(item->buffer);
+
+	item.buffer = gsn_strdup(buffer);
 
 	/* Grows at powers of two. */
-	if (name && (damage->count & (damage->count - 1)) == 0)
+	if (item.buffer && (damage->count & (damage->count - 1)) == 0)
 		grown = gsn_grow(damage->items, damage->count,
 			damage->count ? 2 * damage->count : 1, sizeof *damage->items);
-	if (!name || !grown) {
-		gsn_free(name);
+	if (!item.buffer || !grown) {
+		gsn_free(item.buffer);
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a list of %zu damaged buffers",
 			damage->count + 1);
 	}
 	damage->items = grown;
-	damage->items[damage->count] = *item;
-	damage->items[damage->count].buffer = name;
-	damage->count++;
+	damage->items[damage->count++] = item;
 	return GPUSNAP_OK;
 }
 
@@ -32,7 +31,6 @@ gpusnap_status gsn_damage_compare(gpusnap_damage *damage, const struct gsn_segme
 {
 	uint64_t count = gpusnap_leaf_count(segment->bytes);
 	uint64_t first = 0, wrong = 0;
-	char *name = (char *)(uintptr_t)segment->name; /* only read: add_item() copies it */
 
 	damage->buffers++;
 	damage->bytes += segment->bytes;
@@ -44,9 +42,8 @@ gpusnap_status gsn_damage_compare(gpusnap_damage *damage, const struct gsn_segme
 	}
 	if (!wrong)
 		return GPUSNAP_OK;
-	return add_item(damage,
-		&(gpusnap_damage_item){
-			.buffer = name,
+	return add_item(damage, segment->name,
+		(gpusnap_damage_item){
 			.leaf = first,
 			.leaf_count = wrong,
 			.file_offset = segment->file_offset

@@ -32,6 +32,9 @@ static gpusnap_status add_region(
 	uint32_t id;
 	gpusnap_status status;
 
+	if (plan->id == UINT32_MAX)
+		return gsn_fail(err, GPUSNAP_E_LIMIT,
+			"region id %u leaves none for the next region", plan->id);
 	options.tag = plan->tag;
 	options.policy = plan->policy;
 	options.unclaimed_set = true;

@@ -7,23 +7,42 @@
 #include "snapshot/commit.h"
 #include "snapshot/io_options.h"
 #include "snapshot/ring.h"
+#include "snapshot/staging.h"
 
 #define PROBE_FILE_BYTES (UINT64_C(1) << 20)
 
-static gpusnap_status probe_file(const struct gsn_commit *commit, const gpusnap_io_options *options,
+/* As much memory as a large save would register with the kernel. */
+#define PROBE_STATE_BYTES (UINT64_C(1) << 40)
+enum { PROBE_EXTRA_SLOTS = 3 };
+
+static gpusnap_status probe_ring(const struct gsn_commit *commit, gpusnap_io_options *options,
+	gpusnap_io_report *ret_report, gpusnap_error *err)
+{
+	struct gsn_staging staging = GSN_STAGING_INIT;
+	struct gsn_ring *ring = NULL;
+	gpusnap_status status = gsn_staging_open(
+		&staging, NULL, options, PROBE_EXTRA_SLOTS, PROBE_STATE_BYTES, err);
+
+	if (!status)
+		status = gsn_ring_open(options, commit->fd, staging.memory,
+			gsn_staging_bytes(&staging), &ring, ret_report, err);
+	gsn_ring_close(ring);
+	gsn_staging_close(&staging);
+	return status;
+}
+
+static gpusnap_status probe_file(const struct gsn_commit *commit, gpusnap_io_options *options,
 	gpusnap_io_report *ret_report, gpusnap_error *err)
 {
 	struct gsn_direct_choice choice;
-	struct gsn_ring *ring = NULL;
 	gpusnap_io_report report = {0};
 	gpusnap_status status = commit->fs->choose_direct(
 		commit->fs, commit->fd, commit->directory, options->direct, &choice, err);
 
 	if (!status)
-		status = gsn_ring_open(options, commit->fd, NULL, 0, &ring, &report, err);
+		status = probe_ring(commit, options, &report, err);
 	if (status)
 		return status;
-	gsn_ring_close(ring);
 	gsn_io_report_add(&report, choice.why);
 	*ret_report = report;
 	return GPUSNAP_OK;

@@ -45,7 +45,6 @@ static void fill_segments(struct gsn_live *live)
 			.first_leaf = leaf,
 		};
 		leaf += gpusnap_leaf_count(range->bytes);
-		live->bytes += range->bytes;
 	}
 	live->leaf_count = leaf;
 }

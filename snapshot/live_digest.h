@@ -11,7 +11,6 @@ struct gsn_live {
 	size_t count;
 	gpusnap_digest *leaves;
 	uint64_t leaf_count;
-	uint64_t bytes;
 };
 #define GSN_LIVE_INIT                                                                              \
 	{                                                                                          \
