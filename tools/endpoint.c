@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "formats/base/fail.h"
@@ -76,6 +78,26 @@ static int64_t live_pid(const char *name)
 	return kill((pid_t)pid, 0) == 0 || errno == EPERM ? pid : 0;
 }
 
+/*
+ * A killed process leaves its socket behind, and its pid may be another's by now (soon so in a
+ * container that keeps /tmp). A full queue is an answer too: somebody listens.
+ */
+static bool is_listening(const char *directory, int64_t pid)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool listening;
+
+	if (fd < 0)
+		return true;
+	(void)snprintf(
+		address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, (int)pid);
+	listening = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
+		    (errno != ECONNREFUSED && errno != ENOENT);
+	(void)close(fd);
+	return listening;
+}
+
 static gpusnap_status list_append(
 	struct endpoint_list *list, const char *directory, int64_t pid, gpusnap_error *err)
 {
@@ -118,7 +140,7 @@ gpusnap_status endpoint_find_all(struct endpoint_list *ret_list, gpusnap_error *
 	while (dir && !s && (entry = readdir(dir))) {
 		int64_t pid = live_pid(entry->d_name);
 
-		if (pid)
+		if (pid && is_listening(directory, pid))
 			s = list_append(&list, directory, pid, err);
 	}
 	if (dir)

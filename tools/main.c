@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `gpusnap`: finds the subcommand and hands over. */
 #include <argp.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/command.h"
 #include "tools/output.h"
@@ -103,10 +105,22 @@ static int help(int argc, char **argv)
 	return output_flush();
 }
 
+/*
+ * A standard stream that the caller closed would be given to the next file that is opened, and a
+ * message could end up in a snapshot. Read-only: writing to it fails, as it should.
+ */
+static void occupy_standard_streams(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+			return;
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *command;
 
+	occupy_standard_streams();
 	argp_err_exit_status = 2;
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (argc < 2) {

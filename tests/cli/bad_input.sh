@@ -150,3 +150,20 @@ contains "$err" "--block-size: '16000000T'"
 status=0
 "$GPUSNAP" --help >/dev/full 2>"$scratch/err" || status=$?
 [ $status -eq 3 ] || fail "help to a full device: status $status"
+
+# Nothing that is printed gets into a file that took the number of a closed stream.
+status=0
+"$GPUSNAP" load "$checkpoints/mixtral" "$scratch/closed.gsnap" --record <&- >&- 2>&- || status=$?
+[ $status -eq 3 ] || fail "all streams closed: status $status"
+expect 0 verify "$scratch/closed.gsnap"
+
+# The socket that a killed server left, its pid now another's, is no agent.
+start_server "$checkpoints/mixtral"
+python3 -c 'import socket, sys
+socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$XDG_RUNTIME_DIR/gpusnap/$$.sock"
+expect 0 ps --json
+check "[p['pid'] for p in r['processes']] == [$server_pid]"
+expect 0 show
+expect 2 show --pid $$
+contains "$err" "process $$ has no agent"
+stop_server
