@@ -14,6 +14,7 @@ static const char machine[] = "MemTotal:        1048576 kB\n"
 			      "MemAvailable:     524288 kB\n"
 			      "Buffers:               8 kB\n";
 
+static char scratch[PATH_MAX]; /* of all tests: one that fails leaves its root there */
 static char root[PATH_MAX];
 
 /* Write ROOT/path, making the folders on the way. */
@@ -34,7 +35,7 @@ static void write_file(const char *path, const char *text)
 /* A machine of 1 GiB, half of it available, and the process in this control group. */
 static void write_machine(const char *group)
 {
-	tempdir_make(root, NULL);
+	tempdir_make(root, scratch);
 	write_file("proc/meminfo", machine);
 	if (group)
 		write_file("proc/self/cgroup", group);
@@ -143,7 +144,7 @@ START_TEST(a_machine_that_does_not_tell_is_an_error)
 	struct gsn_host_meminfo info;
 	gpusnap_error err;
 
-	tempdir_make(root, NULL);
+	tempdir_make(root, scratch);
 	ck_fails(gsn_host_meminfo_read(root, &info, &err), GPUSNAP_E_IO, "proc/meminfo");
 	write_file("proc/meminfo", "MemTotal: 5 kB\nXMemAvailable: 4 kB\n");
 	ck_fails(gsn_host_meminfo_read(root, &info, &err), GPUSNAP_E_FORMAT, "no MemTotal and");
@@ -175,5 +176,10 @@ int main(void)
 		this_machine_tells,
 	};
 
-	return RUN_SUITE("memory_limits", tests);
+	int status;
+
+	tempdir_make(scratch, NULL);
+	status = RUN_SUITE("memory_limits", tests);
+	remove_tree(scratch);
+	return status;
 }
