@@ -100,16 +100,18 @@ static void print_entries(const gpusnap_snapshot *snapshot)
 	char size[SIZE_TEXT];
 	char uuid[37];
 
-	(void)printf("%s by %s, tp %u/%u, ep %u/%u\nuuid %s\nroot %s\n",
-		format_size(seal->file_bytes, size), plan->writer, plan->tp_rank, plan->tp_size,
+	(void)printf("%s by ", format_size(seal->file_bytes, size));
+	output_name(plan->writer, 0);
+	(void)printf(", tp %u/%u, ep %u/%u\nuuid %s\nroot %s\n", plan->tp_rank, plan->tp_size,
 		plan->ep_rank, plan->ep_size, gpusnap_uuid_format(seal->uuid, uuid),
 		gpusnap_digest_format(seal->root, digest));
 	for (size_t i = 0; i < gpusnap_snapshot_entry_count(snapshot); i++) {
 		const gpusnap_snapshot_entry *e = gpusnap_snapshot_entry_at(snapshot, i);
 
-		(void)printf("%12s  %-8s %.12s  %s [", format_size(e->bytes, size),
-			gpusnap_dtype_name(e->dtype), gpusnap_digest_format(e->digest, digest),
-			e->name);
+		(void)printf("%12s  %-8s %.12s  ", format_size(e->bytes, size),
+			gpusnap_dtype_name(e->dtype), gpusnap_digest_format(e->digest, digest));
+		output_name(e->name, 0);
+		(void)printf(" [");
 		for (uint32_t d = 0; d < e->rank; d++)
 			(void)printf("%s%llu", d ? "," : "", (unsigned long long)e->shape[d]);
 		(void)printf("]\n");
@@ -165,7 +167,8 @@ static void print_differences(const gpusnap_differences *differences)
 	for (size_t i = 0; i < differences->count; i++) {
 		const gpusnap_difference *d = &differences->items[i];
 
-		(void)printf("%s: %s, %llu leaves, %s\n", d->name, d->what,
+		output_name(d->name, 0);
+		(void)printf(": %s, %llu leaves, %s\n", d->what,
 			(unsigned long long)d->leaves_changed, format_size(d->bytes_changed, size));
 	}
 	(void)puts(differences->count ? "different" : "same");

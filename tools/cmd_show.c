@@ -34,13 +34,14 @@ static void print_region(const gpusnap_json *r)
 	char resident[SIZE_TEXT];
 	const char *backing = gpusnap_json_text(gpusnap_json_get(r, "backing"));
 
-	(void)printf("  %-3llu %-12s %-9s %-9s %12s %12s  0x%llx%s%s\n",
-		(unsigned long long)field_u64(r, "id"), field_text(r, "tag"),
-		field_text(r, "policy"), field_text(r, "state"),
-		format_size(field_u64(r, "bytes"), size),
+	(void)printf("  %-3llu ", (unsigned long long)field_u64(r, "id"));
+	output_name(field_text(r, "tag"), 12);
+	(void)printf(" %-9s %-9s %12s %12s  0x%llx%s", field_text(r, "policy"),
+		field_text(r, "state"), format_size(field_u64(r, "bytes"), size),
 		format_size(field_u64(r, "resident_bytes"), resident),
-		(unsigned long long)field_u64(r, "address"), backing ? "  in " : "",
-		backing ? backing : "");
+		(unsigned long long)field_u64(r, "address"), backing ? "  in " : "");
+	output_name(backing ? backing : "", 0);
+	(void)printf("\n");
 }
 
 static void format_shape(const gpusnap_json *shape, char *text, size_t size)
@@ -59,9 +60,10 @@ static void print_buffer(const gpusnap_json *b)
 	const char *digest = gpusnap_json_text(gpusnap_json_get(b, "digest"));
 
 	format_shape(gpusnap_json_get(b, "shape"), shape, sizeof shape);
-	(void)printf("  %-52s %-11s %-8s [%s]  %.12s\n", field_text(b, "name"),
-		field_text(b, "role"), field_text(b, "dtype"), shape,
-		digest ? digest : "not resident");
+	(void)printf("  ");
+	output_name(field_text(b, "name"), 52);
+	(void)printf(" %-11s %-8s [%s]  %.12s\n", field_text(b, "role"), field_text(b, "dtype"),
+		shape, digest ? digest : "not resident");
 }
 
 static int print_state(const gpusnap_json *result, bool verbose)

@@ -50,8 +50,10 @@ static int print_verdict(const gpusnap_json *result, bool verbose)
 	for (size_t i = 0; i < gpusnap_json_size(damage); i++) {
 		const gpusnap_json *d = gpusnap_json_at(damage, i);
 
-		(void)printf("differs: %s, first at leaf %llu (file offset %llu), %llu leaves\n",
-			field_text(d, "buffer"), (unsigned long long)field_u64(d, "leaf"),
+		(void)printf("differs: ");
+		output_name(field_text(d, "buffer"), 0);
+		(void)printf(", first at leaf %llu (file offset %llu), %llu leaves\n",
+			(unsigned long long)field_u64(d, "leaf"),
 			(unsigned long long)field_u64(d, "file_offset"),
 			(unsigned long long)field_u64(d, "leaf_count"));
 	}

@@ -29,6 +29,20 @@ char *format_rate(uint64_t bytes, double seconds, char text[SIZE_TEXT])
 	return text;
 }
 
+void output_name(const char *name, size_t width)
+{
+	size_t printed = 0;
+
+	for (const char *c = name; *c; c++) {
+		bool control = (unsigned char)*c < 0x20 || *c == 0x7f;
+
+		(void)printf(control ? "\\x%02x" : "%c", (unsigned char)*c);
+		printed += control ? 4 : 1;
+	}
+	if (printed < width)
+		(void)printf("%*s", (int)(width - printed), "");
+}
+
 int output_flush(void)
 {
 	if (fflush(stdout) == 0 && !ferror(stdout))

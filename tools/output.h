@@ -3,6 +3,7 @@
 #define OUTPUT_H
 /* What the command prints: results on stdout, errors on stderr, sizes in binary units. */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include <gpusnap/json.h>
@@ -21,6 +22,11 @@ int output_json(gpusnap_json *result, int exit_status);
 int output_error(const char *command, bool json, const gpusnap_error *err);
 /* "COMMAND: note: TEXT" on stderr; nothing for NULL. */
 void output_note(const char *command, const char *text);
+/*
+ * A name out of a file on stdout, padded to `width` bytes: control characters as \xNN, so that no
+ * file can speak to the terminal.
+ */
+void output_name(const char *name, size_t width);
 /* Flush stdout; 3 when what was printed could not be written, else 0. */
 int output_flush(void);
 

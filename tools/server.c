@@ -123,6 +123,17 @@ static gpusnap_status no_layers_command(gpusnap_registry *registry, void *user, 
 		"the state describes no MoE layer to run; verify compares its bytes");
 }
 
+static gpusnap_status refuse_inject(gpusnap_registry *registry, void *user, gpusnap_json *args,
+	gpusnap_json **ret_result, gpusnap_error *err)
+{
+	(void)registry;
+	(void)user;
+	(void)args;
+	(void)ret_result;
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"this process may not be damaged; it was started without --allow-inject");
+}
+
 gpusnap_status server_listen(
 	struct server *server, const char *socket, bool allow_inject, gpusnap_error *err)
 {
@@ -136,8 +147,9 @@ gpusnap_status server_listen(
 		s = gpusnap_agent_add(server->agent, "validate", no_layers_command, NULL, err);
 	if (!s && !server->dispatch)
 		s = gpusnap_agent_add(server->agent, "reference", no_layers_command, NULL, err);
-	if (!s && allow_inject)
-		s = gpusnap_agent_add(server->agent, "inject", inject_command, server, err);
+	if (!s)
+		s = gpusnap_agent_add(server->agent, "inject",
+			allow_inject ? inject_command : refuse_inject, server, err);
 	return s;
 }
 

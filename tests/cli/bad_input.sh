@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Bad input gets one clear error and its status; live state and files stay as they were.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
 one_line()
 {
@@ -166,4 +166,26 @@ check "[p['pid'] for p in r['processes']] == [$server_pid]"
 expect 0 show
 expect 2 show --pid $$
 contains "$err" "process $$ has no agent"
+stop_server
+
+# No name in a file speaks to the terminal; JSON and other writing systems keep theirs.
+fresh
+python3 -c 'import sys
+p = sys.argv[1] + "/model-00001-of-00003.safetensors"
+i = sys.argv[1] + "/model.safetensors.index.json"
+for name in (p, i):
+    data = open(name, "rb").read()
+    assert data.count(b"\"lm_head.weight\"") == 1
+    data = data.replace(b"\"lm_head.weight\"", b"\"l\\u001b[31m\xc3\xbc.\"")
+    open(name, "wb").write(data)' "$damaged"
+expect 0 load "$damaged" "$scratch/escape.gsnap"
+expect 0 ls "$scratch/escape.gsnap"
+contains "$out" 'l\x1b[31mü.'
+expect 0 ls "$scratch/escape.gsnap" --json
+check "'l\x1b[31mü.' in [b['name'] for b in r['buffers']]"
+start_server --from "$scratch/escape.gsnap"
+expect 0 show
+contains "$out" 'l\x1b[31mü.'
+expect 2 inject zero model.norm.weight
+one_line "without --allow-inject"
 stop_server

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The main job on every rank: record, save, offload, restore, verify, validate. $1: checkpoint.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 model=$1
 
 # Resident set in KiB, exact (VmRSS is an estimate).

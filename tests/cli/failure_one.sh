@@ -2,7 +2,7 @@
 # The mask that nobody saved: unregistered masks under a policy that forgets them come back as
 # zeros and are named; with the default policy they are saved without anybody naming them.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 model=$checkpoints/qwen3_moe_fp8
 
 start_server "$model" --ep-size 4 --ep-rank 1 --unregistered-masks --forget-unclaimed

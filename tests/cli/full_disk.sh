@@ -2,7 +2,7 @@
 # A full disk and a read-only directory: one clear error, nothing left behind, state untouched.
 # Needs root, for a small tmpfs.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 mkdir "$scratch/small"
 mount -t tmpfs -o size=1m none "$scratch/small" 2>/dev/null || {
 	echo "cannot mount a tmpfs: skipped"

@@ -2,7 +2,7 @@
 # Help goes to standard output, fits 80 columns and says nothing on standard error; a wrong
 # option is an error on standard error; every command and option is in the manual.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 manual=$GPUSNAP_SOURCE/tools/man/gpusnap.1
 
 check_help()

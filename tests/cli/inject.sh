@@ -2,7 +2,7 @@
 # Damage to a mask, a weight, a scale and a router is found by verify and validate, which name
 # that buffer and nothing else.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 layer=model.layers.1.mlp
 
 for mask in standard deepep; do
@@ -34,7 +34,7 @@ expect 1 validate --json
 check '[(f["kind"], f["expert"]) for f in r["failures"]] == [("expert", 5)]'
 stop_server
 
-# Without --allow-inject there is no such command.
+# Without --allow-inject it is refused.
 start_server "$checkpoints/mixtral"
 expect 2 inject zero $layer.expert_mask
 stop_server

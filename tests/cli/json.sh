@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The fields that scripts depend on, for every command with --json.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
 has()
 {

@@ -2,7 +2,7 @@
 # kill -9 during a save over an existing file: the old file or the new one verifies, never
 # anything else, and the next save needs no clean-up. The library's test does it 200 times.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 target=$scratch/dir/state.gsnap
 mkdir "$scratch/dir"
 

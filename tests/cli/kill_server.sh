@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kill -9 the server: a fresh process from the snapshot proves; the dead one is in nobody's way.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
 start_server "$checkpoints/mixtral" --ep-size 2 --ep-rank 0
 expect 0 validate --record --json

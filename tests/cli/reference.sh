@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # MoE outputs agree with another engine's values within the float64 bound, router ids exactly.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
 for model in qwen3_moe qwen3_moe_fp8 mixtral; do
 	start_server "$checkpoints/$model"

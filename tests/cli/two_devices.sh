@@ -2,7 +2,7 @@
 # A snapshot saved on one device is proved on another, and the other way round. The devices are
 # GPUSNAP_DEVICE, host by default, and host.
 # shellcheck source=tests/cli/lib.sh
-. "$GPUSNAP_SOURCE/tests/cli/lib.sh"
+. "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
 # prove_elsewhere MODEL FROM TO
 prove_elsewhere()

@@ -2,7 +2,7 @@
 # The independent reader takes every good golden file and refuses every bad one with the kind of
 # fault in its name. Without the Python module xxhash it cannot see damage that only digests show.
 set -euo pipefail
-cd "$GPUSNAP_SOURCE"
+cd "${GPUSNAP_SOURCE:?source tree}"
 command -v python3 >/dev/null || exit 77
 reader=(python3 tests/compat/gsnap_reader.py --quiet)
 declare -A kinds=([corrupt]=corrupt [format]=malformed [unsupported]=unsupported)

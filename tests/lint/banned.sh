@@ -2,7 +2,7 @@
 # Calls that the project does without, and what a library must not do: print, exit, read the
 # environment, allocate outside formats/base/alloc.c.
 set -euo pipefail
-cd "$GPUSNAP_SOURCE"
+cd "${GPUSNAP_SOURCE:?source tree}"
 libraries=(formats kernels snapshot loader dispatch)
 failed=0
 

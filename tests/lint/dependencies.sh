@@ -2,7 +2,7 @@
 # The dependency law: tools > dispatch > loader > snapshot > kernels > formats, never back; and
 # third-party headers only where they belong.
 set -euo pipefail
-cd "$GPUSNAP_SOURCE"
+cd "${GPUSNAP_SOURCE:?source tree}"
 modules=(formats kernels snapshot loader dispatch tools)
 failed=0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every C file is as clang-format leaves it; every script passes shellcheck.
 set -euo pipefail
-cd "$GPUSNAP_SOURCE"
+cd "${GPUSNAP_SOURCE:?source tree}"
 for tool in clang-format shellcheck; do
 	command -v $tool >/dev/null || {
 		echo "$tool is missing: skipped"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # clang-tidy over every source of the library and the command. $1: folder of compile_commands.json.
 set -euo pipefail
-cd "$GPUSNAP_SOURCE"
+cd "${GPUSNAP_SOURCE:?source tree}"
 command -v clang-tidy >/dev/null || {
 	echo "clang-tidy is missing: skipped"
 	exit 77
