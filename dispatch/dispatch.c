@@ -145,7 +145,8 @@ static gpusnap_status check_resident(const struct gsn_layer *layer,
 		"layer %u: buffer '%s' is not resident: region %u (%s) is %s; %s first",
 		layer->spec->layer, operand->name, info->id, info->tag,
 		gpusnap_region_state_name(info->state),
-		info->state == GPUSNAP_REGION_OFFLOADED ? "resume it" : "restore it, or rewrite it and say so");
+		info->state == GPUSNAP_REGION_OFFLOADED ? "resume it"
+							: "restore it, or rewrite it and say so");
 }
 
 static gpusnap_status operand_ready(gpusnap_dispatch *dispatch, const struct gsn_layer *layer,
