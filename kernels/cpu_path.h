@@ -17,20 +17,22 @@
 
 enum gsn_dot_format { GSN_DOT_F32, GSN_DOT_F16, GSN_DOT_BF16, GSN_DOT_F8_E4M3, GSN_DOT_FORMATS };
 
-/* One row of a weight matrix. */
-struct gsn_dot_row {
-	const void *weights; /* k elements */
-	const float *scales; /* F8_E4M3 only: one per block_k elements; NULL: all 1 */
+/* Rows of a weight matrix, one behind the other. */
+struct gsn_dot_rows {
+	const void *weights; /* [count, k] */
+	const float *scales; /* F8_E4M3 only: one per block_k elements, for all rows; NULL: 1 */
 	uint32_t k;
 	uint32_t block_k; /* multiple of 16; read only when there are scales */
+	uint32_t count;
 };
 
 /*
- * out[t] = dot(row, x[t]) for t < tokens <= GSN_DOT_TOKENS; x[t] holds row->k values, or where the
- * path has an order for the format, gsn_dot_ordered_length(row->k) of them as it wants them.
+ * out[r * GSN_DOT_TOKENS + t] = row r . x[t] for t < tokens <= GSN_DOT_TOKENS; x[t] holds k values,
+ * or where the path has an order for the format, gsn_dot_ordered_length(k) of them as it wants
+ * them.
  */
 typedef void (*gsn_dot_fn)(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 
 struct gsn_cpu_path {
 	const char *name; /* "portable", "avx2", ... */

@@ -11,6 +11,23 @@ enum {
 	GSN_DOT_CHUNK_F8 = 16,
 };
 
+/* One of them. */
+struct gsn_dot_row {
+	const void *weights;
+	const float *scales;
+	uint32_t k;
+	uint32_t block_k;
+};
+
+static inline struct gsn_dot_row gsn_dot_row_at(
+	const struct gsn_dot_rows *rows, size_t index, size_t element_bytes)
+{
+	const uint8_t *weights = rows->weights;
+
+	return (struct gsn_dot_row){
+		weights + index * rows->k * element_bytes, rows->scales, rows->k, rows->block_k};
+}
+
 extern const struct gsn_cpu_path gsn_cpu_portable;
 #if defined(__x86_64__)
 extern const struct gsn_cpu_path gsn_cpu_avx2, gsn_cpu_avx512, gsn_cpu_avx512_vbmi;

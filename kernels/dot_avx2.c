@@ -142,9 +142,9 @@ INLINE void add_round(const struct pass *pass, uint32_t k, float scale, struct s
 	const uint32_t chunk = chunk_elements(pass->format);
 
 #pragma GCC unroll 8
-	for (size_t lane = 0; lane < pass->lanes; lane++)
-		add_chunk(pass, weights_at(pass, k + lane * chunk), pass->x, k + lane * chunk,
-			scale, sums->lane + lane * pass->tokens);
+	for (size_t lane = 0; lane < pass->lanes; lane++, k += chunk)
+		add_chunk(pass, weights_at(pass, k), pass->x, k, scale,
+			sums->lane + lane * pass->tokens);
 }
 
 INLINE void run_pass(const struct pass *pass, struct sums *sums)
@@ -211,19 +211,28 @@ INLINE void dot_2(enum gsn_dot_format format, const struct gsn_dot_row *row, con
 	out[1] = sum_8(second, sum_4_lanes(sums.lane + 1, 2));
 }
 
+INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *row,
+	const float *const *x, uint32_t tokens, float *out)
+{
+	for (; tokens >= 2; tokens -= 2, x += 2, out += 2)
+		dot_2(format, row, x, out);
+	if (tokens)
+		dot_1(format, row, x, out);
+}
+
 #define DEFINE_DOT(name, format)                                                                   \
-	static void name(                                                                          \
-		const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out) \
+	static void name(const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens,  \
+		float *out)                                                                        \
 	{                                                                                          \
-		for (; tokens >= 2; tokens -= 2, x += 2, out += 2)                                 \
-			dot_2(format, row, x, out);                                                \
-		if (tokens)                                                                        \
-			dot_1(format, row, x, out);                                                \
+		for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {                \
+			struct gsn_dot_row row = gsn_dot_row_at(rows, r, element_bytes(format));   \
+                                                                                                   \
+			dot_row(format, &row, x, tokens, out);                                     \
+		}                                                                                  \
 	}
 DEFINE_DOT(dot_f32, GSN_DOT_F32)
 DEFINE_DOT(dot_f16, GSN_DOT_F16)
 DEFINE_DOT(dot_bf16, GSN_DOT_BF16)
-DEFINE_DOT(dot_f8_numbers, GSN_DOT_F8_E4M3)
 #undef DEFINE_DOT
 
 static bool has_nan_code(const uint8_t *codes, uint32_t count)
@@ -246,14 +255,16 @@ static bool has_nan_code(const uint8_t *codes, uint32_t count)
 
 /* A NaN weight makes every dot product with its row NaN, so looking for one is enough. */
 static void dot_f8_e4m3(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out)
 {
-	if (!has_nan_code(row->weights, row->k)) {
-		dot_f8_numbers(row, x, tokens, out);
-		return;
+	for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
+		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+
+		dot_row(GSN_DOT_F8_E4M3, &row, x, tokens, out);
+		if (has_nan_code(row.weights, row.k))
+			for (uint32_t t = 0; t < tokens; t++)
+				out[t] = gsn_float_from_bits(GSN_NAN_BITS);
 	}
-	for (uint32_t t = 0; t < tokens; t++)
-		out[t] = gsn_float_from_bits(GSN_NAN_BITS);
 }
 
 static void silu_mul(const float *gate, const float *up, uint32_t count, float *h)

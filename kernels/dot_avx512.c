@@ -120,7 +120,7 @@ GSN_INLINE void dot_plain(enum gsn_dot_format format, const struct gsn_dot_row *
 
 /* Position of element e of chunk c: even 0..7, even 8..15, odd 0..7, odd 8..15 of four chunks. */
 #define POSITION(c, e) ((e) % 2 * 32 + (e) / 8 * 16 + (c)*4 + (e) % 8 / 2)
-#define FOUR(c, e)     POSITION(c, e), POSITION(c, e + 1), POSITION(c, e + 2), POSITION(c, e + 3)
+#define FOUR(c, e)     POSITION(c, e), POSITION(c, (e) + 1), POSITION(c, (e) + 2), POSITION(c, (e) + 3)
 #define CHUNK(c)       FOUR(c, 0), FOUR(c, 4), FOUR(c, 8), FOUR(c, 12)
 const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3)};
 #undef POSITION
@@ -143,30 +143,33 @@ GSN_INLINE struct gsn_f8_words shift_64(__m512i codes)
 }
 
 /* The number of tokens is a constant in each of these. */
-#define BY_TOKENS(format, row, x, tokens, out)                                                     \
-	switch (tokens) {                                                                          \
-	case 1:                                                                                    \
-		dot_plain(format, row, x, out, 1);                                                 \
-		break;                                                                             \
-	case 2:                                                                                    \
-		dot_plain(format, row, x, out, 2);                                                 \
-		break;                                                                             \
-	case 3:                                                                                    \
-		dot_plain(format, row, x, out, 3);                                                 \
-		break;                                                                             \
-	default:                                                                                   \
-		dot_plain(format, row, x, out, 4);                                                 \
-	}
-#define DEFINE_PLAIN(name, format)                                                                 \
-	void name(                                                                                 \
-		const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out) \
+GSN_INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *row,
+	const float *const *x, uint32_t tokens, float *out)
+{
+	if (tokens == 1)
+		dot_plain(format, row, x, out, 1);
+	else if (tokens == 2)
+		dot_plain(format, row, x, out, 2);
+	else if (tokens == 3)
+		dot_plain(format, row, x, out, 3);
+	else
+		dot_plain(format, row, x, out, 4);
+}
+
+#define DEFINE_DOT(name, format, element_bytes)                                                    \
+	void name(const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens,         \
+		float *out)                                                                        \
 	{                                                                                          \
-		BY_TOKENS(format, row, x, tokens, out)                                             \
+		for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {                \
+			struct gsn_dot_row row = gsn_dot_row_at(rows, r, (element_bytes));         \
+                                                                                                   \
+			dot_row(format, &row, x, tokens, out);                                     \
+		}                                                                                  \
 	}
-DEFINE_PLAIN(gsn_dot_avx512_f32, GSN_DOT_F32)
-DEFINE_PLAIN(gsn_dot_avx512_f16, GSN_DOT_F16)
-DEFINE_PLAIN(gsn_dot_avx512_bf16, GSN_DOT_BF16)
-#undef DEFINE_PLAIN
+DEFINE_DOT(gsn_dot_avx512_f32, GSN_DOT_F32, 4)
+DEFINE_DOT(gsn_dot_avx512_f16, GSN_DOT_F16, 2)
+DEFINE_DOT(gsn_dot_avx512_bf16, GSN_DOT_BF16, 2)
+#undef DEFINE_DOT
 
 static bool has_nan_code(const struct gsn_dot_row *row)
 {
@@ -181,14 +184,16 @@ static bool has_nan_code(const struct gsn_dot_row *row)
 
 /* A NaN weight makes every dot product with its row NaN, so looking for one is enough. */
 static void dot_f8_e4m3(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out)
 {
-	if (!has_nan_code(row)) {
-		gsn_f8_dot_tokens((struct gsn_f8_decoder){shift_64, true}, row, x, tokens, out);
-		return;
+	gsn_f8_dot_tokens((struct gsn_f8_decoder){shift_64, true}, rows, x, tokens, out);
+	for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
+		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+
+		if (has_nan_code(&row))
+			for (uint32_t t = 0; t < tokens; t++)
+				out[t] = gsn_float_from_bits(GSN_NAN_BITS);
 	}
-	for (size_t t = 0; t < tokens; t++)
-		out[t] = gsn_float_from_bits(GSN_NAN_BITS);
 }
 
 void gsn_silu_mul_avx512(const float *gate, const float *up, uint32_t count, float *h)

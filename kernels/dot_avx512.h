@@ -113,29 +113,38 @@ GSN_INLINE void gsn_f8_add_ragged_round(
 	}
 }
 
+/* A decoded round. */
+struct gsn_f8_round {
+	struct gsn_f8_words half[2];
+};
+
+GSN_INLINE struct gsn_f8_round gsn_f8_decode_round(
+	struct gsn_f8_decoder decoder, const uint8_t *codes)
+{
+	return (struct gsn_f8_round){{decoder.decode(_mm512_loadu_si512(codes)),
+		decoder.decode(_mm512_loadu_si512(codes + GSN_F8_HALF))}};
+}
+
 /*
- * Rounds of [0, end), a multiple of a round and not 0. Each is decoded while the one before it is
- * added up: the chain from load to sum is too long for the processor to overlap on its own.
+ * The whole rounds of a row, [0, end). Each is decoded while the one before it is added up: the
+ * chain from load to sum is too long for the processor to overlap on its own.
+ * @param ahead  the first round, decoded; on return the round at `after`, the next row's first.
  */
-GSN_INLINE void gsn_f8_add_rounds(
-	const struct gsn_f8_job *job, size_t end, struct gsn_f8_sums *sums)
+GSN_INLINE void gsn_f8_add_rounds(const struct gsn_f8_job *job, size_t end, const uint8_t *after,
+	struct gsn_f8_round *ahead, struct gsn_f8_sums *sums)
 {
 	const struct gsn_dot_row *row = job->row;
 	const uint8_t *codes = row->weights;
-	struct gsn_f8_words now[2] = {job->decoder.decode(_mm512_loadu_si512(codes)),
-		job->decoder.decode(_mm512_loadu_si512(codes + GSN_F8_HALF))};
 
 	for (size_t k = 0; k < end; k += GSN_F8_ROUND) {
-		const uint8_t *next = codes + (k + GSN_F8_ROUND < end ? k + GSN_F8_ROUND : 0);
-		struct gsn_f8_words then[2] = {job->decoder.decode(_mm512_loadu_si512(next)),
-			job->decoder.decode(_mm512_loadu_si512(next + GSN_F8_HALF))};
+		const uint8_t *next = k + GSN_F8_ROUND < end ? codes + k + GSN_F8_ROUND : after;
+		struct gsn_f8_round now = *ahead;
 		__m512 scale = _mm512_set1_ps(
 			row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f);
 
-		gsn_f8_add_half(job, &now[0], k, 0, scale, sums);
-		gsn_f8_add_half(job, &now[1], k + GSN_F8_HALF, 1, scale, sums);
-		now[0] = then[0];
-		now[1] = then[1];
+		*ahead = gsn_f8_decode_round(job->decoder, next);
+		gsn_f8_add_half(job, &now.half[0], k, 0, scale, sums);
+		gsn_f8_add_half(job, &now.half[1], k + GSN_F8_HALF, 1, scale, sums);
 	}
 }
 
@@ -156,53 +165,65 @@ GSN_INLINE float gsn_f8_reduce(const struct gsn_f8_sums *sums)
 	return gsn_canonical(_mm_cvtss_f32(_mm_add_ss(halves, _mm_movehdup_ps(halves))));
 }
 
-GSN_INLINE void gsn_f8_dot(const struct gsn_f8_job *job, float *out)
+/* Elements of a row that are whole rounds under one scale each. */
+GSN_INLINE size_t gsn_f8_whole(const struct gsn_dot_rows *rows)
 {
-	const struct gsn_dot_row *row = job->row;
-	size_t whole = row->k - row->k % GSN_F8_ROUND;
-	struct gsn_f8_sums sums[GSN_DOT_TOKENS];
+	if (rows->scales && rows->block_k % GSN_F8_ROUND != 0)
+		return 0;
+	return rows->k - rows->k % GSN_F8_ROUND;
+}
 
-	if (row->scales && row->block_k % GSN_F8_ROUND != 0)
-		whole = 0;
-#pragma GCC unroll 4
-	for (size_t t = 0; t < job->tokens; t++)
-#pragma GCC unroll 4
-		for (size_t i = 0; i < 4; i++)
-			sums[t].part[i / 2][i % 2] = _mm512_setzero_ps();
+GSN_INLINE void gsn_f8_dot(struct gsn_f8_decoder decoder, const struct gsn_dot_rows *rows,
+	const float *const *x, size_t tokens, float *out)
+{
+	const size_t whole = gsn_f8_whole(rows);
+	struct gsn_f8_round ahead = {0};
+
 	if (whole > 0)
-		gsn_f8_add_rounds(job, whole, sums);
-	for (size_t k = whole; k < row->k; k += GSN_F8_ROUND)
-		gsn_f8_add_ragged_round(job, k, sums);
+		ahead = gsn_f8_decode_round(decoder, rows->weights);
+	for (size_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
+		const struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+		const struct gsn_f8_job job = {decoder, &row, x, tokens};
+		const uint8_t *codes = row.weights;
+		struct gsn_f8_sums sums[GSN_DOT_TOKENS];
+
 #pragma GCC unroll 4
-	for (size_t t = 0; t < job->tokens; t++)
-		out[t] = gsn_f8_reduce(&sums[t]);
+		for (size_t t = 0; t < tokens; t++)
+#pragma GCC unroll 4
+			for (size_t i = 0; i < 4; i++)
+				sums[t].part[i / 2][i % 2] = _mm512_setzero_ps();
+		gsn_f8_add_rounds(
+			&job, whole, r + 1 < rows->count ? codes + row.k : codes, &ahead, sums);
+		for (size_t k = whole; k < row.k; k += GSN_F8_ROUND)
+			gsn_f8_add_ragged_round(&job, k, sums);
+#pragma GCC unroll 4
+		for (size_t t = 0; t < tokens; t++)
+			out[t] = gsn_f8_reduce(&sums[t]);
+	}
 }
 
 /* The number of tokens is a constant in each of these. */
-GSN_INLINE void gsn_f8_dot_tokens(struct gsn_f8_decoder decoder, const struct gsn_dot_row *row,
+GSN_INLINE void gsn_f8_dot_tokens(struct gsn_f8_decoder decoder, const struct gsn_dot_rows *rows,
 	const float *const *x, uint32_t tokens, float *out)
 {
-	const struct gsn_f8_job one = {decoder, row, x, 1}, two = {decoder, row, x, 2};
-	const struct gsn_f8_job three = {decoder, row, x, 3}, four = {decoder, row, x, 4};
-
 	if (tokens == 1)
-		gsn_f8_dot(&one, out);
+		gsn_f8_dot(decoder, rows, x, 1, out);
 	else if (tokens == 2)
-		gsn_f8_dot(&two, out);
+		gsn_f8_dot(decoder, rows, x, 2, out);
 	else if (tokens == 3)
-		gsn_f8_dot(&three, out);
+		gsn_f8_dot(decoder, rows, x, 3, out);
 	else
-		gsn_f8_dot(&four, out);
+		gsn_f8_dot(decoder, rows, x, 4, out);
 }
 
 extern const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP];
 
 void gsn_dot_avx512_f32(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 void gsn_dot_avx512_f16(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 void gsn_dot_avx512_bf16(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out);
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 void gsn_silu_mul_avx512(const float *gate, const float *up, uint32_t count, float *h);
 bool gsn_cpu_has_avx512(void);
 

@@ -33,9 +33,9 @@ GSN_INLINE struct gsn_f8_words look_up_64(__m512i codes)
 }
 
 static void dot_f8_e4m3(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out)
 {
-	gsn_f8_dot_tokens((struct gsn_f8_decoder){look_up_64, false}, row, x, tokens, out);
+	gsn_f8_dot_tokens((struct gsn_f8_decoder){look_up_64, false}, rows, x, tokens, out);
 }
 
 static bool supported(void)

@@ -103,33 +103,22 @@ static float dot_scaled(const struct gsn_dot_row *row, const float *x)
 	return reduce(&sum);
 }
 
-static void dot_row_f32(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
-{
-	for (uint32_t t = 0; t < tokens; t++)
-		out[t] = dot_plain(row, decode_f32, x[t]);
-}
-
-static void dot_row_f16(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
-{
-	for (uint32_t t = 0; t < tokens; t++)
-		out[t] = dot_plain(row, decode_f16, x[t]);
-}
-
-static void dot_row_bf16(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
-{
-	for (uint32_t t = 0; t < tokens; t++)
-		out[t] = dot_plain(row, decode_bf16, x[t]);
-}
-
-static void dot_row_f8_e4m3(
-	const struct gsn_dot_row *row, const float *const *x, uint32_t tokens, float *out)
-{
-	for (uint32_t t = 0; t < tokens; t++)
-		out[t] = dot_scaled(row, x[t]);
-}
+#define DEFINE_DOT(name, element_bytes, result)                                                    \
+	static void name(const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens,  \
+		float *out)                                                                        \
+	{                                                                                          \
+		for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {                \
+			struct gsn_dot_row row = gsn_dot_row_at(rows, r, (element_bytes));         \
+                                                                                                   \
+			for (uint32_t t = 0; t < tokens; t++)                                      \
+				out[t] = (result);                                                 \
+		}                                                                                  \
+	}
+DEFINE_DOT(dot_f32, sizeof(float), dot_plain(&row, decode_f32, x[t]))
+DEFINE_DOT(dot_f16, sizeof(uint16_t), dot_plain(&row, decode_f16, x[t]))
+DEFINE_DOT(dot_bf16, sizeof(uint16_t), dot_plain(&row, decode_bf16, x[t]))
+DEFINE_DOT(dot_f8_e4m3, sizeof(uint8_t), dot_scaled(&row, x[t]))
+#undef DEFINE_DOT
 
 static void silu_mul(const float *gate, const float *up, uint32_t count, float *h)
 {
@@ -145,9 +134,9 @@ static bool supported(void)
 const struct gsn_cpu_path gsn_cpu_portable = {
 	.name = "portable",
 	.supported = supported,
-	.dot = {[GSN_DOT_F32] = dot_row_f32,
-		[GSN_DOT_F16] = dot_row_f16,
-		[GSN_DOT_BF16] = dot_row_bf16,
-		[GSN_DOT_F8_E4M3] = dot_row_f8_e4m3},
+	.dot = {[GSN_DOT_F32] = dot_f32,
+		[GSN_DOT_F16] = dot_f16,
+		[GSN_DOT_BF16] = dot_bf16,
+		[GSN_DOT_F8_E4M3] = dot_f8_e4m3},
 	.silu_mul = silu_mul,
 };

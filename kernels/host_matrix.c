@@ -45,21 +45,30 @@ void gsn_host_matrix_scale(
 	matrix->scale_columns = gsn_ceil_div(matrix->columns, block_k);
 }
 
-void gsn_host_matrix_dot(const struct gsn_host_matrix *matrix, uint32_t expert, uint32_t part,
-	uint32_t row, const float *const *x, uint32_t count, float *out)
+/* Rows under one row of scales, at most `count`. */
+static uint32_t rows_of_scale(const struct gsn_host_matrix *matrix, uint32_t row, uint32_t count)
 {
-	uint64_t matrix_index = (uint64_t)expert * matrix->parts + part;
-	struct gsn_dot_row dot_row = {
-		.weights =
-			matrix->weights + (matrix_index * matrix->rows + row) * matrix->row_bytes,
-		.k = matrix->columns,
-	};
+	if (!matrix->scales)
+		return count;
+	return (uint32_t)gsn_min(count, matrix->block_n - row % matrix->block_n);
+}
 
-	if (matrix->scales) {
-		uint64_t scale_row = matrix_index * matrix->scale_rows + row / matrix->block_n;
+void gsn_host_matrix_dot(const struct gsn_host_matrix *matrix, struct gsn_host_rows rows,
+	const float *const *x, uint32_t tokens, float *out)
+{
+	uint64_t index = (uint64_t)rows.expert * matrix->parts + rows.part;
+	struct gsn_dot_rows dot_rows = {.k = matrix->columns, .block_k = matrix->block_k};
+	uint32_t row = rows.first, end = rows.first + rows.count;
 
-		dot_row.scales = matrix->scales + scale_row * matrix->scale_columns;
-		dot_row.block_k = matrix->block_k;
+	for (; row < end; row += dot_rows.count) {
+		dot_rows.count = rows_of_scale(matrix, row, end - row);
+		dot_rows.weights =
+			matrix->weights + (index * matrix->rows + row) * matrix->row_bytes;
+		if (matrix->scales)
+			dot_rows.scales = matrix->scales +
+					  (index * matrix->scale_rows + row / matrix->block_n) *
+						  matrix->scale_columns;
+		matrix->dot(&dot_rows, x, tokens, out);
+		out += (size_t)dot_rows.count * GSN_DOT_TOKENS;
 	}
-	matrix->dot(&dot_row, x, count, out);
 }

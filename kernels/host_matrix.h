@@ -3,7 +3,7 @@
 #define GSN_HOST_MATRIX_H
 /*
  * A stack of weight matrices in host memory, [experts, parts, rows, columns] with their block
- * scales, and the dot product of one of its rows.
+ * scales, and dot products of its rows.
  */
 #include <gpusnap/device.h>
 #include <gpusnap/dtype.h>
@@ -22,6 +22,12 @@ struct gsn_host_matrix {
 	uint64_t scale_rows, scale_columns; /* of one part */
 };
 
+/* Rows of one part of one expert's matrix. */
+struct gsn_host_rows {
+	uint32_t expert, part;
+	uint32_t first, count;
+};
+
 static inline void *gsn_host_pointer(gpusnap_address address)
 {
 	return (void *)(uintptr_t)address;
@@ -33,8 +39,9 @@ struct gsn_host_matrix gsn_host_matrix_of(const struct gsn_cpu_path *path, gpusn
 /* Add scales, one per block_n x block_k; blocks of a part begin at its first row. 0: none. */
 void gsn_host_matrix_scale(
 	struct gsn_host_matrix *matrix, gpusnap_address scales, uint32_t block_n, uint32_t block_k);
-/* out[t] = row . x[t] for t < count <= GSN_DOT_TOKENS. */
-void gsn_host_matrix_dot(const struct gsn_host_matrix *matrix, uint32_t expert, uint32_t part,
-	uint32_t row, const float *const *x, uint32_t count, float *out);
+/* out[r * GSN_DOT_TOKENS + t] = row first + r . x[t] for r < count, t < tokens <= GSN_DOT_TOKENS.
+ */
+void gsn_host_matrix_dot(const struct gsn_host_matrix *matrix, struct gsn_host_rows rows,
+	const float *const *x, uint32_t tokens, float *out);
 
 #endif

@@ -18,7 +18,7 @@
 #include "kernels/moe_math.h"
 
 enum {
-	ROW_BLOCK = 8,		/* rows that all tokens of an expert pass over in turn */
+	ROW_BLOCK = 16,		/* rows that all tokens of an expert pass over in turn */
 	TASK_BYTES = 128 << 10, /* weights of one task: long runs to prefetch, even shares */
 };
 
@@ -47,13 +47,6 @@ struct pair_tile {
 	uint32_t count;
 };
 
-/* Rows first .. first + count of one expert: a task, or a block of one. */
-struct row_range {
-	uint32_t expert;
-	uint32_t first;
-	uint32_t count;
-};
-
 /* The same for every path, since the path may be chosen later. */
 uint64_t gsn_host_moe_scratch_bytes(const struct gsn_moe_experts *args)
 {
@@ -71,15 +64,23 @@ uint64_t gsn_host_moe_scratch_bytes(const struct gsn_moe_experts *args)
 	return bytes;
 }
 
-static struct row_range task_range(const struct experts_job *job, uint64_t task, uint32_t rows)
+static struct gsn_host_rows task_range(const struct experts_job *job, uint64_t task, uint32_t rows)
 {
 	uint32_t first = (uint32_t)(task % job->tasks_per_expert) * job->task_rows;
 
-	return (struct row_range){
+	return (struct gsn_host_rows){
 		.expert = job->groups.active[task / job->tasks_per_expert],
 		.first = first,
 		.count = (uint32_t)gsn_min(job->task_rows, rows - first),
 	};
+}
+
+/* ROW_BLOCK rows, or what is left, from row r of a task on. */
+static struct gsn_host_rows block_at(struct gsn_host_rows range, uint32_t r)
+{
+	range.first += r;
+	range.count = (uint32_t)gsn_min(ROW_BLOCK, range.count - r);
+	return range;
 }
 
 /* Share the rows of an expert out to tasks. @return tasks of all active experts. */
@@ -121,8 +122,8 @@ static void order_task(void *argument, uint64_t token)
 
 /* ---- phase 2: h = silu(gate) * up ---- */
 
-static void store_h(
-	const struct experts_job *job, uint32_t pair, struct row_range rows, const float *values)
+static void store_h(const struct experts_job *job, uint32_t pair, struct gsn_host_rows rows,
+	const float *values)
 {
 	float *h = job->h + pair * job->h_stride;
 
@@ -133,31 +134,31 @@ static void store_h(
 	}
 }
 
-static void gate_up_block(
-	const struct experts_job *job, struct row_range rows, const struct pair_tile *tile)
+/* One token's values of what a dot kernel gave for rows and tokens. */
+static void pick_token(const float *dots, uint32_t rows, uint32_t token, float *values)
 {
-	float gate[GSN_DOT_TOKENS][ROW_BLOCK], up[GSN_DOT_TOKENS][ROW_BLOCK];
-	float out[GSN_DOT_TOKENS], h[ROW_BLOCK];
+	for (uint32_t r = 0; r < rows; r++)
+		values[r] = dots[r * GSN_DOT_TOKENS + token];
+}
 
-	for (uint32_t r = 0; r < rows.count; r++) {
-		gsn_host_matrix_dot(
-			&job->w13, rows.expert, 0, rows.first + r, tile->inputs, tile->count, out);
-		for (uint32_t t = 0; t < tile->count; t++)
-			gate[t][r] = out[t];
-	}
-	for (uint32_t r = 0; r < rows.count; r++) {
-		gsn_host_matrix_dot(
-			&job->w13, rows.expert, 1, rows.first + r, tile->inputs, tile->count, out);
-		for (uint32_t t = 0; t < tile->count; t++)
-			up[t][r] = out[t];
-	}
+static void gate_up_block(
+	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
+{
+	float gates[ROW_BLOCK * GSN_DOT_TOKENS], ups[ROW_BLOCK * GSN_DOT_TOKENS];
+	float gate[ROW_BLOCK], up[ROW_BLOCK], h[ROW_BLOCK];
+
+	gsn_host_matrix_dot(&job->w13, rows, tile->inputs, tile->count, gates);
+	rows.part = 1;
+	gsn_host_matrix_dot(&job->w13, rows, tile->inputs, tile->count, ups);
 	for (uint32_t t = 0; t < tile->count; t++) {
-		job->path->silu_mul(gate[t], up[t], rows.count, h);
+		pick_token(gates, rows.count, t, gate);
+		pick_token(ups, rows.count, t, up);
+		job->path->silu_mul(gate, up, rows.count, h);
 		store_h(job, tile->pairs[t], rows, h);
 	}
 }
 
-static void gate_up_rows(const struct experts_job *job, struct row_range rows)
+static void gate_up_rows(const struct experts_job *job, struct gsn_host_rows rows)
 {
 	const struct gsn_moe_experts *args = job->args;
 	const uint32_t *begin = job->groups.begin + rows.expert;
@@ -174,11 +175,10 @@ static void gate_up_rows(const struct experts_job *job, struct row_range rows)
 static void gate_up_task(void *argument, uint64_t task)
 {
 	const struct experts_job *job = argument;
-	struct row_range range = task_range(job, task, job->args->intermediate);
+	struct gsn_host_rows range = task_range(job, task, job->args->intermediate);
 
 	for (uint32_t r = 0; r < range.count; r += ROW_BLOCK) {
-		struct row_range block = {range.expert, range.first + r,
-			(uint32_t)gsn_min(ROW_BLOCK, range.count - r)};
+		struct gsn_host_rows block = block_at(range, r);
 
 		gate_up_rows(job, block);
 	}
@@ -187,26 +187,28 @@ static void gate_up_task(void *argument, uint64_t task)
 /* ---- phase 3: y = weight * (w2 row . h) ---- */
 
 /* @return faults */
-static unsigned down_row(
-	const struct experts_job *job, uint32_t expert, uint32_t row, const struct pair_tile *tile)
+static unsigned down_block(
+	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
 {
+	float out[ROW_BLOCK][GSN_DOT_TOKENS];
 	unsigned faults = 0;
-	float out[GSN_DOT_TOKENS];
 
-	gsn_host_matrix_dot(&job->w2, expert, 0, row, tile->inputs, tile->count, out);
+	gsn_host_matrix_dot(&job->w2, rows, tile->inputs, tile->count, out[0]);
 	for (uint32_t t = 0; t < tile->count; t++) {
-		uint32_t pair = tile->pairs[t];
-		float y = gsn_canonical(job->weights[pair] * out[t]);
+		float *y = job->y + (size_t)tile->pairs[t] * job->args->hidden + rows.first;
+		float weight = job->weights[tile->pairs[t]];
 
-		job->y[(size_t)pair * job->args->hidden + row] = y;
-		if (!gsn_is_finite(y))
-			faults |= GSN_MOE_FAULT_NONFINITE;
+		for (uint32_t r = 0; r < rows.count; r++) {
+			y[r] = gsn_canonical(weight * out[r][t]);
+			if (!gsn_is_finite(y[r]))
+				faults |= GSN_MOE_FAULT_NONFINITE;
+		}
 	}
 	return faults;
 }
 
 /* @return faults */
-static unsigned down_rows(const struct experts_job *job, struct row_range rows)
+static unsigned down_rows(const struct experts_job *job, struct gsn_host_rows rows)
 {
 	const uint32_t *begin = job->groups.begin + rows.expert;
 	unsigned faults = 0;
@@ -216,8 +218,7 @@ static unsigned down_rows(const struct experts_job *job, struct row_range rows)
 
 		for (uint32_t t = 0; t < tile.count; t++)
 			tile.inputs[t] = job->h + tile.pairs[t] * job->h_stride;
-		for (uint32_t r = 0; r < rows.count; r++)
-			faults |= down_row(job, rows.expert, rows.first + r, &tile);
+		faults |= down_block(job, rows, &tile);
 	}
 	return faults;
 }
@@ -238,7 +239,7 @@ static void clear_dropped_pairs(const struct experts_job *job, uint64_t token)
 static void down_task(void *argument, uint64_t task)
 {
 	struct experts_job *job = argument;
-	struct row_range range;
+	struct gsn_host_rows range;
 	unsigned faults = 0;
 
 	if (task < job->args->tokens) {
@@ -247,8 +248,7 @@ static void down_task(void *argument, uint64_t task)
 	}
 	range = task_range(job, task - job->args->tokens, job->args->hidden);
 	for (uint32_t r = 0; r < range.count; r += ROW_BLOCK) {
-		struct row_range block = {range.expert, range.first + r,
-			(uint32_t)gsn_min(ROW_BLOCK, range.count - r)};
+		struct gsn_host_rows block = block_at(range, r);
 
 		faults |= down_rows(job, block);
 	}

@@ -23,27 +23,34 @@ struct route_job {
 	atomic_uint faults;
 };
 
+/* Logits of some experts for up to GSN_DOT_TOKENS tokens. */
+static void logits_of_tokens(
+	const struct route_job *job, struct gsn_host_rows rows, uint32_t token, uint32_t count)
+{
+	const struct gsn_moe_route *args = job->args;
+	float out[ROUTER_ROWS][GSN_DOT_TOKENS];
+	const float *inputs[GSN_DOT_TOKENS];
+
+	for (uint32_t t = 0; t < count; t++)
+		inputs[t] = job->x + (size_t)(token + t) * args->hidden;
+	gsn_host_matrix_dot(&job->router, rows, inputs, count, out[0]);
+	for (uint32_t t = 0; t < count; t++)
+		for (uint32_t r = 0; r < rows.count; r++)
+			job->logits[(size_t)(token + t) * args->experts + rows.first + r] =
+				out[r][t];
+}
+
 /* Logits of ROUTER_ROWS experts for all tokens. */
 static void logits_task(void *argument, uint64_t task)
 {
-	struct route_job *job = argument;
+	const struct route_job *job = argument;
 	const struct gsn_moe_route *args = job->args;
-	uint32_t first = (uint32_t)task * ROUTER_ROWS;
-	uint32_t end = (uint32_t)gsn_min((uint64_t)first + ROUTER_ROWS, args->experts);
+	struct gsn_host_rows rows = {.first = (uint32_t)task * ROUTER_ROWS};
 
-	for (uint32_t row = first; row < end; row++) {
-		for (uint32_t token = 0; token < args->tokens; token += GSN_DOT_TOKENS) {
-			uint32_t count = (uint32_t)gsn_min(GSN_DOT_TOKENS, args->tokens - token);
-			const float *inputs[GSN_DOT_TOKENS];
-			float out[GSN_DOT_TOKENS];
-
-			for (uint32_t t = 0; t < count; t++)
-				inputs[t] = job->x + (size_t)(token + t) * args->hidden;
-			gsn_host_matrix_dot(&job->router, 0, 0, row, inputs, count, out);
-			for (uint32_t t = 0; t < count; t++)
-				job->logits[(size_t)(token + t) * args->experts + row] = out[t];
-		}
-	}
+	rows.count = (uint32_t)gsn_min(ROUTER_ROWS, args->experts - rows.first);
+	for (uint32_t token = 0; token < args->tokens; token += GSN_DOT_TOKENS)
+		logits_of_tokens(
+			job, rows, token, (uint32_t)gsn_min(GSN_DOT_TOKENS, args->tokens - token));
 }
 
 /* What an expert is chosen by: a NaN is worst, so that ids stay valid and unique. */

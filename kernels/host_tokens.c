@@ -97,7 +97,7 @@ static void norm_task(void *argument, uint64_t token)
 	const struct gsn_rms_norm *args = job->args;
 	const float *x = (const float *)gsn_host_pointer(args->x) + token * args->hidden;
 	float *out = (float *)gsn_host_pointer(args->out) + token * args->hidden;
-	struct gsn_dot_row row = {.weights = x, .k = args->hidden};
+	struct gsn_dot_rows row = {.weights = x, .k = args->hidden, .count = 1};
 	float squares, factor;
 
 	job->dot(&row, &x, 1, &squares);

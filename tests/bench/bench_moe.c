@@ -206,21 +206,25 @@ static uint64_t bytes_of_step(const struct layer *layer)
 	return count * (layer->weight_bytes / EXPERTS) + sizeof *layer->router * EXPERTS * HIDDEN;
 }
 
+/* Four 16-byte loads a cache line, no chain between them. */
 static void read_task(void *argument, uint64_t task)
 {
+	typedef uint64_t pair __attribute__((vector_size(16)));
 	struct reading *reading = argument;
 	const uint8_t *bytes = reading->bytes + task * READ_BYTES;
 	uint64_t length = gsn_min(READ_BYTES, reading->length - task * READ_BYTES);
-	uint64_t sums[8] = {0}, words[8];
+	pair sums[4] = {{0}};
 
-	for (uint64_t i = 0; i + sizeof words <= length; i += sizeof words) {
-		memcpy(words, bytes + i, sizeof words);
-		for (int j = 0; j < 8; j++)
-			sums[j] ^= words[j];
+	for (uint64_t i = 0; i + sizeof sums <= length; i += sizeof sums) {
+		const pair *line = (const pair *)(const void *)(bytes + i);
+
+		sums[0] ^= line[0];
+		sums[1] ^= line[1];
+		sums[2] ^= line[2];
+		sums[3] ^= line[3];
 	}
-	for (int j = 1; j < 8; j++)
-		sums[0] ^= sums[j];
-	reading->result[task % (sizeof reading->result / sizeof reading->result[0])] = sums[0];
+	sums[0] ^= sums[1] ^ sums[2] ^ sums[3];
+	reading->result[task % (sizeof reading->result / sizeof reading->result[0])] = sums[0][0];
 }
 
 static int by_value(const void *a, const void *b)

@@ -12,13 +12,14 @@
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
 
-enum { MAX_K = 700, MAX_ORDERED = 704, MAX_BLOCKS = MAX_K / 16 + 1 };
+enum { MAX_K = 700, MAX_ORDERED = 704, MAX_BLOCKS = MAX_K / 16 + 1, MAX_ROWS = 5 };
+enum { MAX_OUT = MAX_ROWS * GSN_DOT_TOKENS };
 
 static const char *const format_names[GSN_DOT_FORMATS] = {"F32", "F16", "BF16", "F8_E4M3"};
 static const size_t format_bytes[GSN_DOT_FORMATS] = {4, 2, 2, 1};
 
 struct operands {
-	_Alignas(4) uint8_t weights[MAX_K * 4];
+	_Alignas(4) uint8_t weights[MAX_K * 4 * MAX_ROWS];
 	float x[GSN_DOT_TOKENS][MAX_K];
 	float scales[MAX_BLOCKS];
 };
@@ -26,7 +27,7 @@ struct operands {
 /* Weights of any size, but neither NaN nor infinite. */
 static void fill_finite_weights(struct operands *op, enum gsn_dot_format format, uint64_t *random)
 {
-	for (size_t i = 0; i < MAX_K; i++) {
+	for (size_t i = 0; i < (size_t)MAX_K * MAX_ROWS; i++) {
 		uint32_t bits = (uint32_t)random_u64(random);
 		float value = random_unit(random);
 
@@ -66,30 +67,39 @@ static void order_inputs(const struct gsn_cpu_path *path, uint32_t k, const floa
 	}
 }
 
+static void check_equal(const struct gsn_dot_rows *rows, uint32_t tokens, const float *got,
+	const float *expected, const char *what)
+{
+	for (uint32_t i = 0; i < rows->count * GSN_DOT_TOKENS; i++)
+		ck_assert_msg(i % GSN_DOT_TOKENS >= tokens ||
+				      gsn_float_bits(got[i]) == gsn_float_bits(expected[i]),
+			"%s, k %u, block %u, row %u of %u, token %u of %u: %a, not %a", what,
+			rows->k, rows->block_k, i / GSN_DOT_TOKENS, rows->count, i % GSN_DOT_TOKENS,
+			tokens, (double)got[i], (double)expected[i]);
+}
+
 /* `end`: end of the memory that ordered inputs are put in, or NULL. */
-static void check_paths(const struct gsn_dot_row *row, enum gsn_dot_format format,
+static void check_paths(const struct gsn_dot_rows *rows, enum gsn_dot_format format,
 	const float *const *x, float *end, const char *what)
 {
 	const struct gsn_cpu_path *path;
-	float expected[GSN_DOT_TOKENS];
+	float expected[MAX_OUT];
 
-	gsn_cpu_path_at(0)->dot[format](row, x, GSN_DOT_TOKENS, expected);
+	gsn_cpu_path_at(0)->dot[format](rows, x, GSN_DOT_TOKENS, expected);
 	for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
 		bool ordered = format == GSN_DOT_F8_E4M3 && path->f8_order;
 		const float *inputs[GSN_DOT_TOKENS];
+		char text[64];
 
 		if (ordered)
-			order_inputs(path, row->k, x, end, inputs);
+			order_inputs(path, rows->k, x, end, inputs);
+		(void)snprintf(
+			text, sizeof text, "%s, %s, %s", what, path->name, format_names[format]);
 		for (uint32_t tokens = 1; tokens <= GSN_DOT_TOKENS; tokens++) {
-			float got[GSN_DOT_TOKENS];
+			float got[MAX_OUT];
 
-			path->dot[format](row, ordered ? inputs : x, tokens, got);
-			for (uint32_t t = 0; t < tokens; t++)
-				ck_assert_msg(gsn_float_bits(got[t]) == gsn_float_bits(expected[t]),
-					"%s, %s, %s, k %u, block %u, token %u of %u: %a, not %a",
-					what, path->name, format_names[format], row->k,
-					row->block_k, t, tokens, (double)got[t],
-					(double)expected[t]);
+			path->dot[format](rows, ordered ? inputs : x, tokens, got);
+			check_equal(rows, tokens, got, expected, text);
 		}
 	}
 }
@@ -110,7 +120,8 @@ START_TEST(paths_give_the_same_bits_for_every_length)
 	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
 		fill(&op, (enum gsn_dot_format)format, &random);
 		for (uint32_t k = 1; k <= MAX_K; k += k < 280 ? 1 : 17) {
-			struct gsn_dot_row row = {.weights = op.weights, .k = k};
+			struct gsn_dot_rows row = {
+				.weights = op.weights, .k = k, .count = 1 + k % MAX_ROWS};
 
 			check_paths(&row, (enum gsn_dot_format)format, x, NULL, "finite");
 		}
@@ -129,7 +140,8 @@ START_TEST(paths_give_the_same_bits_for_every_scale_block)
 	fill(&op, GSN_DOT_F8_E4M3, &random);
 	for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
 		for (uint32_t k = 1; k <= MAX_K; k += 13) {
-			struct gsn_dot_row row = {op.weights, op.scales, k, blocks[b]};
+			struct gsn_dot_rows row = {
+				op.weights, op.scales, k, blocks[b], 1 + k % MAX_ROWS};
 
 			check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "scaled");
 		}
@@ -148,14 +160,17 @@ START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
 	for (int round = 0; round < 400; round++) {
 		enum gsn_dot_format format = (enum gsn_dot_format)(round % GSN_DOT_FORMATS);
 		uint32_t k = 1 + (uint32_t)random_below(&random, round % 3 ? 40 : MAX_K);
-		struct gsn_dot_row row = {.weights = op.weights, .k = k, .block_k = 16};
+		struct gsn_dot_rows row = {
+			.weights = op.weights, .k = k, .block_k = 16, .count = MAX_ROWS};
 
 		fill(&op, format, &random);
 		for (uint32_t i = 0; i < k; i++) {
 			size_t at = random_below(&random, k);
+			size_t row_at = at + k * random_below(&random, MAX_ROWS);
 			uint32_t bits = (uint32_t)random_u64(&random);
 
-			memcpy(op.weights + at * format_bytes[format], &bits, format_bytes[format]);
+			memcpy(op.weights + row_at * format_bytes[format], &bits,
+				format_bytes[format]);
 			bits = (uint32_t)random_u64(&random);
 			memcpy(&op.x[i % GSN_DOT_TOKENS][at], &bits, 4);
 			memcpy(&op.scales[at / 16], &bits, round % 5 == 0 ? 4 : 0);
@@ -178,9 +193,9 @@ START_TEST(a_bad_scale_spoils_its_own_block_only)
 	memset(op.weights, 0x38, sizeof op.weights); /* 1.0 */
 	for (uint32_t block = 16; block <= 128; block *= 2) {
 		for (uint32_t k = 1; k <= 400; k += 3) {
-			struct gsn_dot_row row = {op.weights, op.scales, k, block};
+			struct gsn_dot_rows row = {op.weights, op.scales, k, block, 1};
 			uint32_t last = (k - 1) / block;
-			float saved = op.scales[last], out[GSN_DOT_TOKENS];
+			float saved = op.scales[last], out[MAX_OUT];
 
 			op.scales[last] = INFINITY;
 			op.scales[last + 1] = NAN;
@@ -219,10 +234,12 @@ START_TEST(no_path_reads_behind_the_row)
 
 	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
 		for (uint32_t k = 1; k <= 300; k++) {
-			struct gsn_dot_row row = {.weights = row_end - k * format_bytes[format],
+			struct gsn_dot_rows row = {
+				.weights = row_end - format_bytes[format] * k * 2,
 				.scales = scale_end - (k + 31) / 32,
 				.k = k,
-				.block_k = 32};
+				.block_k = 32,
+				.count = 2};
 			const float *x[GSN_DOT_TOKENS];
 
 			for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
