@@ -4,9 +4,12 @@
  * and reads the same number of bytes with O_DIRECT, the same block size and depth, registered
  * buffers, fallocate and fsync, and nothing else. Both get their buffers from the system each time,
  * which on some virtual machines costs more than anything else on the CPU. Pairs alternate in one
- *run, so that a slow minute of the machine meets both; the result is the median of the ratios.
+ * run, so that a slow minute meets both; the result is the median of the ratios.
  *
- *	bench_save FOLDER [GIB [PAIRS]]
+ *	bench_save FOLDER [GIB [PAIRS [WHAT]]]
+ *
+ * WHAT: letters of i (restore in place) and f (restore into fresh memory), both by default; what is
+ * restored is saved first in any case.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -233,6 +236,7 @@ struct bench {
 	char raw_path[4096], path[4096];
 	uint64_t bytes;
 	unsigned pairs;
+	const char *what;
 };
 
 static void print_pair(const char *what, const struct bench *bench, double raw, double ours,
@@ -282,21 +286,32 @@ static double restore_pair(struct bench *bench, bool raw_first, bool fresh)
 	return raw / ours;
 }
 
+static void print_median(const char *what, double *ratios, unsigned count)
+{
+	(void)printf("median of %u pairs: %s at %.3f of the raw rate\n", count, what,
+		median(ratios, count));
+}
+
 static void run_pairs(struct bench *bench)
 {
 	double saves[PAIRS_MAX], in_place[PAIRS_MAX], fresh[PAIRS_MAX];
+	bool restores_in_place = strchr(bench->what, 'i'),
+	     restores_fresh = strchr(bench->what, 'f');
 
 	for (unsigned i = 0; i < bench->pairs; i++) {
 		saves[i] = save_pair(bench, i % 2);
-		in_place[i] = restore_pair(bench, i % 2, false);
-		fresh[i] = restore_pair(bench, i % 2, true);
+		if (restores_in_place)
+			in_place[i] = restore_pair(bench, i % 2, false);
+		if (restores_fresh)
+			fresh[i] = restore_pair(bench, i % 2, true);
 		(void)unlink(bench->path);
 		(void)unlink(bench->raw_path);
 	}
-	(void)printf("median of %u pairs: save %.3f, restore in place %.3f, into fresh memory %.3f "
-		     "of the raw rate\n",
-		bench->pairs, median(saves, bench->pairs), median(in_place, bench->pairs),
-		median(fresh, bench->pairs));
+	print_median("save", saves, bench->pairs);
+	if (restores_in_place)
+		print_median("restore in place", in_place, bench->pairs);
+	if (restores_fresh)
+		print_median("restore into fresh memory", fresh, bench->pairs);
 }
 
 int main(int argc, char **argv)
@@ -306,10 +321,12 @@ int main(int argc, char **argv)
 	double gib = argc > 2 ? strtod(argv[2], NULL) : 4;
 
 	bench.pairs = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 5;
+	bench.what = argc > 4 ? argv[4] : "if";
 	bench.bytes = (uint64_t)(gib * 1024) << 20;
 	if (argc < 2 || bench.bytes % ((uint64_t)BLOCK * BUFFERS) || !bench.bytes || !bench.pairs ||
 		bench.pairs > PAIRS_MAX)
-		fail("usage", "bench_save FOLDER [GIB, a multiple of 1/4 [PAIRS, 1 to 64]]");
+		fail("usage",
+			"bench_save FOLDER [GIB, a multiple of 1/4 [PAIRS, 1 to 64 [i|f|if]]]");
 	(void)snprintf(bench.raw_path, sizeof bench.raw_path, "%s/bench.raw", argv[1]);
 	(void)snprintf(bench.path, sizeof bench.path, "%s/bench.gsnap", argv[1]);
 	must(gpusnap_device_open("host", &bench.device, &err), &err);
