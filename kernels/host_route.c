@@ -29,7 +29,7 @@ static void logits_of_tokens(
 {
 	const struct gsn_moe_route *args = job->args;
 	float out[ROUTER_ROWS][GSN_DOT_TOKENS];
-	const float *inputs[GSN_DOT_TOKENS];
+	const float *inputs[GSN_DOT_TOKENS] = {NULL};
 
 	for (uint32_t t = 0; t < count; t++)
 		inputs[t] = job->x + (size_t)(token + t) * args->hidden;
