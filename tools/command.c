@@ -17,6 +17,7 @@ const struct command commands[] = {
 	{"load", "DIR FILE", "make a snapshot from a checkpoint directory", cmd_load, 2},
 	{"ls", "FILE", "what a snapshot holds", cmd_ls, 2},
 	{"diff", "A B", "which buffers of two snapshots differ", cmd_diff, 2},
+	{"extract", "FILE NAME", "write one buffer as safetensors or raw bytes", cmd_extract, 2},
 	{"doctor", "[DIR...]", "what this machine can do, and what it lacks", cmd_doctor, 3},
 	{NULL, NULL, NULL, NULL, 0},
 };

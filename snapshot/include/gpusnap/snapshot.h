@@ -104,6 +104,39 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_diff(const gpusnap
 	const gpusnap_snapshot *b, gpusnap_differences *ret_differences, gpusnap_error *err);
 GPUSNAP_API void gpusnap_differences_release(gpusnap_differences *differences);
 
+typedef struct gpusnap_extract_options {
+	size_t struct_size;
+	gpusnap_io_options io; /* of reading; struct_size 0 inside means defaults */
+	bool raw;	       /* the bytes alone; otherwise a safetensors file of one tensor */
+	bool replace;	       /* an existing file is replaced; otherwise it is an error */
+} gpusnap_extract_options;
+#define GPUSNAP_EXTRACT_OPTIONS_INIT                                                               \
+	{                                                                                          \
+		.struct_size = sizeof(gpusnap_extract_options)                                     \
+	}
+
+typedef struct gpusnap_extract_report {
+	gpusnap_io_report io; /* io.bytes are the entry's */
+	uint64_t file_bytes;  /* written, header included */
+	gpusnap_digest digest;
+} gpusnap_extract_report;
+
+/**
+ * Write one entry, a buffer or a raw range, to `path`; each leaf is proved before its bytes are
+ * written. E_CORRUPT names a leaf that is not what was saved, E_INVALID a name that has no bytes in
+ * the file. `path` comes to be whole and durable, or stays as it was.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_extract(gpusnap_snapshot *snapshot,
+	const char *name, const char *path, const gpusnap_extract_options *options,
+	gpusnap_extract_report *ret_report, gpusnap_error *err);
+/**
+ * The same to an open descriptor, such as a pipe, from where it stands; `replace` means nothing.
+ * After a failure it has had proved bytes only, but not all.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_extract_fd(gpusnap_snapshot *snapshot,
+	const char *name, int fd, const gpusnap_extract_options *options,
+	gpusnap_extract_report *ret_report, gpusnap_error *err);
+
 /* ---- live state ---- */
 
 typedef struct gpusnap_save_options {
