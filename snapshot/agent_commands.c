@@ -88,6 +88,7 @@ static gpusnap_status save(gpusnap_registry *registry, void *user, gpusnap_json 
 	const struct gsn_arg members[] = {
 		{"path", &io.path, GSN_ARG_PATH, true},
 		{"replace", &options.replace, GSN_ARG_BOOLEAN, false},
+		{"read_back", &options.read_back, GSN_ARG_BOOLEAN, false},
 		{"engine", &io.engine, GSN_ARG_TEXT, false},
 		{"direct", &io.direct, GSN_ARG_TEXT, false},
 		{"depth", &io.depth, GSN_ARG_NUMBER, false},
@@ -110,6 +111,11 @@ static gpusnap_status save(gpusnap_registry *registry, void *user, gpusnap_json 
 		gpusnap_json_pack("I", (long long)report.unclaimed_bytes));
 	result = with(
 		result, "uuid", gpusnap_json_pack("s", gpusnap_uuid_format(report.uuid, uuid)));
+	if (options.read_back) {
+		result = with(result, "read_back", gpusnap_json_pack("s", report.read_back));
+		result = with(result, "read_back_seconds",
+			gpusnap_json_pack("f", report.read_back_seconds));
+	}
 	return gsn_agent_result(result, ret_result, err);
 }
 

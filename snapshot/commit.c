@@ -230,17 +230,20 @@ gpusnap_status gsn_commit_begin(struct gsn_commit *commit, const struct gsn_fs *
 	return status ? status : allocate(commit, bytes, err);
 }
 
-static gpusnap_status make_durable(
-	struct gsn_commit *commit, uint64_t file_bytes, gpusnap_error *err)
+gpusnap_status gsn_commit_sync(struct gsn_commit *commit, uint64_t file_bytes, gpusnap_error *err)
 {
-	int result = commit->fs->truncate(commit->fs, commit->fd, file_bytes);
+	int result;
 
+	if (commit->durable)
+		return GPUSNAP_OK;
+	result = commit->fs->truncate(commit->fs, commit->fd, file_bytes);
 	if (result)
 		return fail_path(commit, "cannot cut it to its length", result, err);
 	/* Never twice: after a failure the kernel may have dropped the dirty pages. */
 	result = commit->fs->fsync(commit->fs, commit->fd);
 	if (result)
 		return fail_path(commit, "fsync", result, err);
+	commit->durable = true;
 	return GPUSNAP_OK;
 }
 
@@ -269,7 +272,7 @@ static int publish_named(const struct gsn_commit *commit)
 
 gpusnap_status gsn_commit_finish(struct gsn_commit *commit, uint64_t file_bytes, gpusnap_error *err)
 {
-	gpusnap_status status = make_durable(commit, file_bytes, err);
+	gpusnap_status status = gsn_commit_sync(commit, file_bytes, err);
 	int result;
 
 	if (status)

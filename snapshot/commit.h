@@ -28,6 +28,7 @@ struct gsn_commit {
 	char *temporary; /* name that the temporary file has, or will have before a rename */
 	bool visible;	 /* the temporary file has that name now */
 	bool replace;
+	bool durable; /* cut to its length and synced */
 	int directory_fd;
 	int fd;
 };
@@ -42,6 +43,8 @@ struct gsn_commit {
  */
 gpusnap_status gsn_commit_begin(struct gsn_commit *commit, const struct gsn_fs *fs,
 	const char *path, bool replace, uint64_t bytes, gpusnap_error *err);
+/* Cut to length and fsync: the first half of finish, for whoever looks at the file in between. */
+gpusnap_status gsn_commit_sync(struct gsn_commit *commit, uint64_t file_bytes, gpusnap_error *err);
 /* All data is written. An error here leaves the target as it was and the data worthless. */
 gpusnap_status gsn_commit_finish(
 	struct gsn_commit *commit, uint64_t file_bytes, gpusnap_error *err);

@@ -43,6 +43,21 @@ static int posix_open_unnamed(const struct gsn_fs *fs, int directory, mode_t mod
 	return -EOPNOTSUPP;
 }
 
+static int posix_open_again(const struct gsn_fs *fs, int fd)
+{
+	char path[FD_PATH_BYTES];
+
+	(void)fs;
+	fd_path(fd, path);
+	return answer(open(path, O_RDONLY | O_CLOEXEC));
+}
+
+static int posix_drop_cache(const struct gsn_fs *fs, int fd)
+{
+	(void)fs;
+	return -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 static int posix_create(const struct gsn_fs *fs, int directory, const char *name, mode_t mode)
 {
 	(void)fs;
@@ -181,6 +196,8 @@ static int posix_list(const struct gsn_fs *fs, int directory,
 const struct gsn_fs gsn_fs_posix = {
 	.open_directory = posix_open_directory,
 	.open_unnamed = posix_open_unnamed,
+	.open_again = posix_open_again,
+	.drop_cache = posix_drop_cache,
 	.create = posix_create,
 	.open_existing = posix_open_existing,
 	.close = posix_close,

@@ -23,6 +23,10 @@ struct gsn_fs {
 	int (*open_directory)(const struct gsn_fs *fs, const char *path);
 	/* A file without a name, to be linked later; -EOPNOTSUPP where that cannot be. */
 	int (*open_unnamed)(const struct gsn_fs *fs, int directory, mode_t mode);
+	/* A second descriptor of an open file, for reading, with flags of its own. */
+	int (*open_again)(const struct gsn_fs *fs, int fd);
+	/* Let go of its clean pages in the page cache, as far as the kernel is willing. */
+	int (*drop_cache)(const struct gsn_fs *fs, int fd);
 	int (*create)(const struct gsn_fs *fs, int directory, const char *name, mode_t mode);
 	int (*open_existing)(const struct gsn_fs *fs, int directory, const char *name);
 	void (*close)(const struct gsn_fs *fs, int fd);

@@ -42,27 +42,31 @@ static uint64_t span_bytes(const struct gsn_segment *segments, size_t count)
 	return last->file_offset + last->bytes - segments[0].file_offset;
 }
 
-static gpusnap_status open_ring(struct gsn_reader *reader, gpusnap_error *err)
+static gpusnap_status open_ring(
+	struct gsn_reader *reader, const struct gsn_reader_file *file, gpusnap_error *err)
 {
-	struct gsn_direct_choice choice;
-	gpusnap_status status =
-		gsn_snapshot_reopen(reader->snapshot, reader->io.direct, &reader->fd, &choice, err);
+	uint64_t bytes = gsn_staging_bytes(&reader->staging);
+	gpusnap_status status;
 
+	if (file->engine)
+		status = gsn_ring_open_engine(file->engine, &reader->io, file->fd,
+			reader->staging.memory, bytes, &reader->ring, &reader->report, err);
+	else
+		status = gsn_ring_open(&reader->io, file->fd, reader->staging.memory, bytes,
+			&reader->ring, &reader->report, err);
 	if (!status)
-		status = gsn_ring_open(&reader->io, reader->fd, reader->staging.memory,
-			gsn_staging_bytes(&reader->staging), &reader->ring, &reader->report, err);
-	if (!status)
-		gsn_io_report_add(&reader->report, choice.why);
+		gsn_io_report_add(&reader->report, file->why);
 	return status;
 }
 
-gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
 	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
 	const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_status status;
 
-	reader->snapshot = snapshot;
+	reader->path = file->path;
+	reader->fd = file->fd;
 	reader->io = *io;
 	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
 	reader->bytes_total = sum_bytes(segments, count);
@@ -74,15 +78,30 @@ gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot
 	reader->order = gsn_alloc(reader->staging.slot_count, sizeof *reader->order);
 	if (!reader->slots || !reader->order)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a reader");
-	return open_ring(reader, err);
+	return open_ring(reader, file, err);
+}
+
+gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err)
+{
+	struct gsn_direct_choice choice;
+	gpusnap_status status =
+		gsn_snapshot_reopen(snapshot, io->direct, &reader->own_fd, &choice, err);
+	struct gsn_reader_file file = {
+		.path = gpusnap_snapshot_path(snapshot), .fd = reader->own_fd, .why = choice.why};
+
+	if (status)
+		return status;
+	return gsn_reader_open_file(reader, &file, device, segments, count, held, io, err);
 }
 
 void gsn_reader_close(struct gsn_reader *reader)
 {
 	gsn_ring_close(reader->ring);
 	gsn_staging_close(&reader->staging);
-	if (reader->fd >= 0)
-		(void)close(reader->fd);
+	if (reader->own_fd >= 0)
+		(void)close(reader->own_fd);
 	gsn_free(reader->slots);
 	gsn_free(reader->order);
 	*reader = (struct gsn_reader)GSN_READER_INIT;
@@ -161,11 +180,9 @@ static gpusnap_status reap(struct gsn_reader *reader, gpusnap_error *err)
 static gpusnap_status check_block(
 	const struct gsn_reader *reader, const struct gsn_read_slot *block, gpusnap_error *err)
 {
-	const char *path = gpusnap_snapshot_path(reader->snapshot);
-
 	if (block->status) {
 		gsn_error_set(err, block->status, block->os_errno, block->begin,
-			"'%s': read of %llu bytes at %llu: %s", path,
+			"'%s': read of %llu bytes at %llu: %s", reader->path,
 			(unsigned long long)(block->end - block->begin),
 			(unsigned long long)block->begin, strerror(block->os_errno));
 		return block->status;
@@ -174,7 +191,7 @@ static gpusnap_status check_block(
 		return gsn_fail_at(err, GPUSNAP_E_CORRUPT, block->begin + block->done,
 			"'%s': ends at or before byte %llu, within the data that it had when it "
 			"was opened: truncated since",
-			path, (unsigned long long)(block->begin + block->done));
+			reader->path, (unsigned long long)(block->begin + block->done));
 	return GPUSNAP_OK;
 }
 

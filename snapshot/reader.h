@@ -21,11 +21,20 @@ struct gsn_block {
 
 struct gsn_read_slot;
 
+/* What is read; borrowed. */
+struct gsn_reader_file {
+	const char *path; /* for messages */
+	int fd;
+	const char *why;		      /* it is direct or cached, for the report */
+	const struct gsn_ring_engine *engine; /* NULL: the first that passes its probe */
+};
+
 struct gsn_reader {
-	const gpusnap_snapshot *snapshot;
+	const char *path;
 	gpusnap_io_options io;
 	gpusnap_io_report report;
 	int fd;
+	int own_fd; /* -1 where the file is borrowed */
 	struct gsn_staging staging;
 	struct gsn_ring *ring;
 	struct gsn_cursor planning;  /* of what has not been asked for yet */
@@ -36,7 +45,7 @@ struct gsn_reader {
 };
 #define GSN_READER_INIT                                                                            \
 	{                                                                                          \
-		.fd = -1, .staging = GSN_STAGING_INIT                                              \
+		.fd = -1, .own_fd = -1, .staging = GSN_STAGING_INIT                                \
 	}
 
 /*
@@ -45,6 +54,10 @@ struct gsn_reader {
  * @param held      blocks that the caller keeps while it asks for the next.
  */
 gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err);
+/* The same of a file that is no snapshot yet. */
+gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
 	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
 	const gpusnap_io_options *io, gpusnap_error *err);
 /* Waits for reads under way. A no-op on GSN_READER_INIT. */

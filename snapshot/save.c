@@ -14,18 +14,20 @@
 #include "snapshot/io_options.h"
 #include "snapshot/live_digest.h"
 #include "snapshot/paths.h"
+#include "snapshot/read_back.h"
 #include "snapshot/writer.h"
 
 struct save {
 	const struct gsn_fs *fs;
 	gpusnap_registry *registry;
 	const char *path;
-	bool replace;
+	bool replace, read_back;
 	gpusnap_io_options io;
 	struct gsn_layout layout;
 	struct gsn_commit commit;
 	gpusnap_seal seal;
 	gpusnap_io_report report;
+	struct gsn_read_back_report read_back_report;
 	/* Made before the commit: after it nothing may fail. */
 	gpusnap_baseline *baseline;
 	char *absolute_path;
@@ -72,6 +74,21 @@ static gpusnap_status write_file(struct save *save, gpusnap_error *err)
 	return GPUSNAP_OK;
 }
 
+static gpusnap_status read_back(struct save *save, gpusnap_error *err)
+{
+	struct gsn_read_back_job job = {
+		.fs = save->fs,
+		.fd = save->commit.fd,
+		.path = save->path,
+		.layout = &save->layout,
+		.seal = &save->seal,
+		.io = &save->io,
+	};
+	gpusnap_status status = gsn_commit_sync(&save->commit, save->layout.file_bytes, err);
+
+	return status ? status : gsn_read_back(&job, &save->read_back_report, err);
+}
+
 static gpusnap_status save_file(struct save *save, gpusnap_error *err)
 {
 	uint64_t padded;
@@ -87,6 +104,8 @@ static gpusnap_status save_file(struct save *save, gpusnap_error *err)
 		status = write_file(save, err);
 	if (!status)
 		status = make_baseline(save, err);
+	if (!status && save->read_back)
+		status = read_back(save, err);
 	if (!status)
 		status = gsn_commit_finish(&save->commit, save->layout.file_bytes, err);
 	return status;
@@ -109,7 +128,9 @@ static void fill_report(const struct save *save, double start, gpusnap_save_repo
 		.root = save->seal.root,
 		.state_bytes = save->layout.state_bytes,
 		.unclaimed_bytes = save->layout.unclaimed_bytes,
+		.read_back_seconds = save->read_back_report.seconds,
 	};
+	memcpy(ret_report->read_back, save->read_back_report.how, sizeof ret_report->read_back);
 	memcpy(ret_report->uuid, save->layout.uuid, sizeof ret_report->uuid);
 	ret_report->io.bytes = save->layout.file_bytes;
 	ret_report->io.seconds = gsn_clock_seconds() - start;
@@ -140,6 +161,7 @@ gpusnap_status gsn_save_on(const struct gsn_fs *fs, gpusnap_registry *registry, 
 	if (status)
 		return status;
 	save.replace = known.replace;
+	save.read_back = known.read_back;
 	status = gsn_job_quiesce(registry, err);
 	if (!status)
 		status = save_file(&save, err);

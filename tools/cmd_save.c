@@ -8,12 +8,13 @@
 #include "tools/output.h"
 #include "tools/remote.h"
 
-enum { KEY_REPLACE = 0x200 };
+enum { KEY_REPLACE = 0x200, KEY_READ_BACK };
 
 struct save_arguments {
 	struct live_options live;
 	gpusnap_io_options io;
 	bool replace;
+	bool read_back;
 	const char *file;
 };
 
@@ -29,6 +30,9 @@ static error_t parse_file_argument(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_REPLACE:
 		a->replace = true;
+		return 0;
+	case KEY_READ_BACK:
+		a->read_back = true;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (a->file)
@@ -64,12 +68,26 @@ static int print_transfer(const gpusnap_json *result, bool verbose, const char *
 
 static int print_saved(const gpusnap_json *result, bool verbose)
 {
-	return print_transfer(result, verbose, "saved");
+	const char *read_back = field_text(result, "read_back");
+
+	(void)print_transfer(result, verbose, "saved");
+	if (gpusnap_json_get(result, "read_back"))
+		(void)printf("read back equal: %s\n", read_back);
+	return 0;
 }
 
 static int print_restored(const gpusnap_json *result, bool verbose)
 {
 	return print_transfer(result, verbose, "restored and verified");
+}
+
+/* NULL when memory was short: `args` is consumed then. */
+static gpusnap_json *with_flag(gpusnap_json *args, const char *key, bool flag)
+{
+	if (!args || !flag || gpusnap_json_set(args, key, gpusnap_json_pack("b", 1)) == GPUSNAP_OK)
+		return args;
+	gpusnap_json_free(args);
+	return NULL;
 }
 
 static int transfer(const char *program, const struct save_arguments *a, const char *command,
@@ -83,11 +101,12 @@ static int transfer(const char *program, const struct save_arguments *a, const c
 		return output_error(program, a->live.common.json, &err);
 	args = gpusnap_json_pack("{s:s}", "path", path);
 	free(path);
-	if (args && io_request(args, &a->io) == GPUSNAP_OK && a->replace &&
-		gpusnap_json_set(args, "replace", gpusnap_json_pack("b", 1))) {
+	if (args && io_request(args, &a->io)) {
 		gpusnap_json_free(args);
 		args = NULL;
 	}
+	args = with_flag(args, "replace", a->replace);
+	args = with_flag(args, "read_back", a->read_back);
 	return live_run(program, &a->live, command, args, print, NULL);
 }
 
@@ -95,6 +114,8 @@ int cmd_save(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"replace", KEY_REPLACE, NULL, 0, "Replace FILE when it exists", 1},
+		{"read-back", KEY_READ_BACK, NULL, 0,
+			"Read it back from the disk and compare before it appears", 1},
 		{0},
 	};
 	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},

@@ -19,6 +19,8 @@ has '"proved"' '"layers"' '"failures"' '"reference"'
 check 'all(set(m) >= {"module", "max_error_over_bound", "ids_equal", "near_ties"} for m in r["reference"])'
 expect 0 save "$scratch/a.gsnap" --json
 has '"bytes"' '"seconds"' '"engine"' '"direct"' '"root"'
+expect 0 save "$scratch/read_back.gsnap" --read-back --json
+check 'r["read_back"] and r["read_back_seconds"] >= 0'
 expect 0 show --json
 has '"regions"' '"buffers"' '"unclaimed_bytes"'
 check 'all(set(g) >= {"id", "tag", "policy", "state", "bytes", "resident_bytes"} for g in r["regions"])'

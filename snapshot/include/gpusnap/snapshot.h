@@ -143,6 +143,11 @@ typedef struct gpusnap_save_options {
 	size_t struct_size;
 	gpusnap_io_options io; /* struct_size 0 inside means defaults */
 	bool replace;	       /* an existing file is replaced; otherwise it is an error */
+	/*
+	 * Read the file back from the disk and compare all of it with what was written, before it
+	 * comes to its name; io.progress then counts a second time.
+	 */
+	bool read_back;
 } gpusnap_save_options;
 #define GPUSNAP_SAVE_OPTIONS_INIT                                                                  \
 	{                                                                                          \
@@ -155,12 +160,15 @@ typedef struct gpusnap_save_report {
 	uint8_t uuid[GPUSNAP_UUID_BYTES];
 	uint64_t state_bytes;
 	uint64_t unclaimed_bytes;
+	double read_back_seconds; /* of io.seconds */
+	char read_back[160];	  /* how it was read back, and why so; empty when it was not */
 } gpusnap_save_report;
 
 /**
  * Write all kept bytes of all regions to `path`. The leaf digests are of the very bytes written.
- * E_STATE unless every kept region is resident, E_BUSY when quiesce refuses. On any failure the
- * target is as before and the temporary file is gone.
+ * E_STATE unless every kept region is resident, E_BUSY when quiesce refuses, E_CORRUPT when what is
+ * read back differs: names buffer, leaf and file offset. On any failure the target is as before and
+ * the temporary file is gone.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_save(gpusnap_registry *registry,
 	const char *path, const gpusnap_save_options *options, gpusnap_save_report *ret_report,
