@@ -22,7 +22,7 @@ struct gsn_read_back_job {
 
 struct gsn_read_back_report {
 	double seconds;
-	char how[160]; /* past the page cache or through it, and what of it could not be dropped */
+	char how[224]; /* past the page cache or through it, and what of it could not be dropped */
 };
 
 /* E_CORRUPT names the first buffer, leaf and file offset that differ, and how many more. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every allocation of a save, an open, a verification and a restore fails once: E_NOMEM, nothing is
- * left behind, and the next call works.
+ * Every allocation of a save, an open, an extract, a verification and a restore fails once:
+ * E_NOMEM, nothing is left behind, and the next call works.
  */
 #include <string.h>
 
@@ -42,6 +42,32 @@ typedef gpusnap_status operation(struct fixture *f, gpusnap_error *err);
 static gpusnap_status save(struct fixture *f, gpusnap_error *err)
 {
 	return gpusnap_save(f->state.registry, f->path, NULL, NULL, err);
+}
+
+static gpusnap_status save_and_read_back(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
+
+	options.replace = true;
+	options.read_back = true;
+	return gpusnap_save(f->state.registry, f->path, &options, NULL, err);
+}
+
+static gpusnap_status extract(struct fixture *f, gpusnap_error *err)
+{
+	char out[PATH_MAX];
+	gpusnap_snapshot *snapshot;
+	gpusnap_status status = gpusnap_snapshot_open(f->path, &snapshot, err);
+
+	if (status)
+		return status;
+	tempdir_join(out, f->folder, "out");
+	status = gpusnap_snapshot_extract(
+		snapshot, gpusnap_snapshot_entry_at(snapshot, 0)->name, out, NULL, NULL, err);
+	if (!status)
+		ck_assert_int_eq(unlink(out), 0);
+	gpusnap_snapshot_close(snapshot);
+	return status;
 }
 
 static gpusnap_status open_file(struct fixture *f, gpusnap_error *err)
@@ -133,7 +159,10 @@ START_TEST(each_failing_allocation_is_reported_and_harmless)
 	fixture_open(&f);
 	ck_assert_int_gt(fail_each(&f, save, 0), 10);
 	ck_assert_int_eq(tempdir_count(f.folder), 1);
+	ck_assert_int_gt(fail_each(&f, save_and_read_back, 1), 20);
+	ck_assert_int_eq(tempdir_count(f.folder), 1);
 	ck_assert_int_gt(fail_each(&f, open_file, 1), 5);
+	ck_assert_int_gt(fail_each(&f, extract, 1), 10);
 	ck_assert_int_gt(fail_each(&f, verify_file, 1), 10);
 	ck_assert_int_gt(fail_each(&f, verify_live, 1), 3);
 	ck_assert_int_gt(fail_each(&f, live_baseline, 1), 3);

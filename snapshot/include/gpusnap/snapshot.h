@@ -161,7 +161,7 @@ typedef struct gpusnap_save_report {
 	uint64_t state_bytes;
 	uint64_t unclaimed_bytes;
 	double read_back_seconds; /* of io.seconds */
-	char read_back[160];	  /* how it was read back, and why so; empty when it was not */
+	char read_back[224];	  /* how it was read back, and why so; empty when it was not */
 } gpusnap_save_report;
 
 /**
