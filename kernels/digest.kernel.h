@@ -11,10 +11,11 @@
 #include "kernels/xxh3_small.h"
 
 enum {
-	GSN_DIGEST_WARPS = 8, /* of a block of threads, one leaf each */
-	GSN_DIGEST_AHEAD = 3, /* blocks of 1 KiB that are loaded before they are used */
+	GSN_DIGEST_WARPS = 4, /* of a block of threads, one leaf each */
+	GSN_DIGEST_AHEAD = 2, /* blocks of 1 KiB that are loaded before they are used */
 	GSN_DIGEST_BLOCK = 1024,
 	GSN_DIGEST_STRIPE = 64,
+	GSN_DIGEST_RESIDENT = 8, /* blocks of threads that registers must leave room for */
 };
 
 struct gsn_stripe_pair {
@@ -122,6 +123,7 @@ GSN_DEVICE_FN void gsn_add_blocks(
 	uint4 data[GSN_DIGEST_AHEAD][2], next[GSN_DIGEST_AHEAD][2];
 
 	gsn_load_blocks<ALIGNED>(data, at, 0, blocks);
+#pragma unroll 1
 	for (unsigned block = 0; block < blocks; block += GSN_DIGEST_AHEAD) {
 		gsn_load_blocks<ALIGNED>(next, at, block + GSN_DIGEST_AHEAD, blocks);
 #pragma unroll
@@ -204,8 +206,9 @@ GSN_DEVICE_FN gsn_gpu_leaf_range gsn_range_of_leaf(
 	return ranges[low];
 }
 
-GSN_KERNEL void __launch_bounds__(GSN_DIGEST_WARPS *GSN_WARP) gsn_digest_leaves(
-	const gsn_gpu_leaf_range *ranges, unsigned count, uint64_t leaves, ulonglong2 *digests)
+GSN_KERNEL void __launch_bounds__(GSN_DIGEST_WARPS *GSN_WARP, GSN_DIGEST_RESIDENT)
+	gsn_digest_leaves(const gsn_gpu_leaf_range *ranges, unsigned count, uint64_t leaves,
+		ulonglong2 *digests)
 {
 	uint64_t leaf = (uint64_t)blockIdx.x * GSN_DIGEST_WARPS + threadIdx.x / GSN_WARP;
 	unsigned lane = threadIdx.x % GSN_WARP;

@@ -35,9 +35,12 @@ int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t rang
 	return launched();
 }
 
-/* Whether rows of this matrix and inputs of its columns can be read in 16-byte pieces. */
+/* Whether rows of this matrix and inputs of its columns can be read in 16-byte pieces, and a
+ * chunk's scale be found by a shift. */
 template <typename FORMAT> static bool is_whole(const gsn_matrix &matrix, uint64_t x)
 {
+	if (matrix.scales && (matrix.block_k & (matrix.block_k - 1)))
+		return false;
 	return matrix.columns % FORMAT::CHUNK == 0 && (uint64_t)matrix.weights % 16 == 0 &&
 	       x % 16 == 0;
 }
@@ -188,8 +191,8 @@ template <typename FORMAT, bool WHOLE, int TOKENS>
 static int run_experts(const gsn_experts_args &args, uint32_t experts, uint32_t multiprocessors,
 	cudaStream_t stream)
 {
-	uint64_t gate_up = experts * ceil_div(args.w13.rows, GSN_GATE_UP_ROWS);
-	uint64_t down = experts * ceil_div(args.w2.rows, GSN_DOWN_ROWS);
+	uint64_t gate_up = experts * ceil_div(args.w13.rows, gsn_gate_up_rows(TOKENS));
+	uint64_t down = experts * ceil_div(args.w2.rows, gsn_down_rows(TOKENS));
 	int code = launch_experts(
 		gsn_experts_gate_up<FORMAT, WHOLE, TOKENS>, args, gate_up, multiprocessors, stream);
 
@@ -211,7 +214,7 @@ static int choose_experts(const gsn_experts_args &args, uint32_t local_experts,
 		return run_experts<FORMAT, false, 1>(args, experts, multiprocessors, stream);
 	if (tokens == 1)
 		return run_experts<FORMAT, true, 1>(args, experts, multiprocessors, stream);
-	return run_experts<FORMAT, true, 4>(args, experts, multiprocessors, stream);
+	return run_experts<FORMAT, true, GSN_EXPERT_TOKENS>(args, experts, multiprocessors, stream);
 }
 
 int gsn_gpu_launch_experts(

@@ -136,7 +136,7 @@ GSN_DEVICE_FN float gsn_reduce(const float a[8])
 
 template <typename FORMAT>
 GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
-	const gsn_row<FORMAT> &row, uint32_t chunk, uint32_t block_chunks)
+	const gsn_row<FORMAT> &row, uint32_t chunk, uint32_t block_shift)
 {
 	const typename FORMAT::element *at = row.weights + (uint64_t)chunk * FORMAT::CHUNK;
 	gsn_chunk<FORMAT> result;
@@ -146,7 +146,7 @@ GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
 		result.raw[i] = gsn_load_streamed((const uint4 *)at + i);
 	result.scale = 1.0f;
 	if (FORMAT::SCALED && row.scales)
-		result.scale = __ldg(row.scales + chunk / block_chunks);
+		result.scale = __ldg(row.scales + (chunk >> block_shift));
 	return result;
 }
 
@@ -214,7 +214,7 @@ GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORM
 
 template <typename FORMAT, int ROWS, int AHEAD>
 GSN_DEVICE_FN void gsn_load_chunks(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
-	const gsn_row<FORMAT> rows[ROWS], uint32_t chunk, uint32_t count, uint32_t block_chunks)
+	const gsn_row<FORMAT> rows[ROWS], uint32_t chunk, uint32_t count, uint32_t block_shift)
 {
 #pragma unroll
 	for (int i = 0; i < AHEAD; i++)
@@ -222,7 +222,7 @@ GSN_DEVICE_FN void gsn_load_chunks(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
 				chunks[i][r] = gsn_load_chunk(
-					rows[r], chunk + i * GSN_ROW_LANES, block_chunks);
+					rows[r], chunk + i * GSN_ROW_LANES, block_shift);
 }
 
 template <typename FORMAT, int ROWS, int TOKENS, int AHEAD>
@@ -230,14 +230,15 @@ GSN_DEVICE_FN void gsn_add_chunks(float a[ROWS][TOKENS][8], const gsn_row<FORMAT
 	const gsn_matrix &matrix, const float *const x[TOKENS], uint32_t lane)
 {
 	const uint32_t count = matrix.columns / FORMAT::CHUNK;
-	const uint32_t block_chunks =
-		FORMAT::SCALED && matrix.scales ? matrix.block_k / FORMAT::CHUNK : 1;
+	const uint32_t block_shift =
+		FORMAT::SCALED && matrix.scales ? __ffs(matrix.block_k / FORMAT::CHUNK) - 1 : 0;
 	gsn_chunk<FORMAT> now[AHEAD][ROWS], next[AHEAD][ROWS];
 
-	gsn_load_chunks<FORMAT, ROWS, AHEAD>(now, rows, lane, count, block_chunks);
+	gsn_load_chunks<FORMAT, ROWS, AHEAD>(now, rows, lane, count, block_shift);
+#pragma unroll 1
 	for (uint32_t chunk = lane; chunk < count; chunk += AHEAD * GSN_ROW_LANES) {
 		gsn_load_chunks<FORMAT, ROWS, AHEAD>(
-			next, rows, chunk + AHEAD * GSN_ROW_LANES, count, block_chunks);
+			next, rows, chunk + AHEAD * GSN_ROW_LANES, count, block_shift);
 #pragma unroll
 		for (int i = 0; i < AHEAD; i++) {
 			uint64_t k = (uint64_t)(chunk + i * GSN_ROW_LANES) * FORMAT::CHUNK;
@@ -301,14 +302,18 @@ GSN_DEVICE_FN void gsn_add_elements(float a[ROWS][TOKENS][8], const gsn_row<FORM
 
 /*
  * out[r][t] = rows[r] . x[t], in all eight lanes of the row. The whole warp must call.
- * WHOLE: columns are a multiple of the chunk; rows, x and its rows begin at multiples of 16 bytes.
+ * WHOLE: columns are a multiple of the chunk; rows, x and its rows begin at multiples of 16 bytes;
+ * block_k is a power of two.
  */
 template <typename FORMAT, bool WHOLE, int ROWS, int TOKENS>
 GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[ROWS],
 	const gsn_matrix &matrix, const float *const x[TOKENS])
 {
 	/* Chunks ahead: enough bytes on their way, without more registers than there are. */
-	const int ahead = TOKENS * FORMAT::LOADS <= 2 ? 4 : 2;
+	const int ahead = TOKENS * ROWS == 1		       ? 8 / FORMAT::LOADS
+			  : ROWS == 1			       ? 4 / FORMAT::LOADS
+			  : TOKENS * ROWS * FORMAT::LOADS <= 2 ? 2
+							       : 1;
 	const uint32_t lane = threadIdx.x % GSN_ROW_LANES;
 	float a[ROWS][TOKENS][8];
 

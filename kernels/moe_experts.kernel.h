@@ -12,9 +12,28 @@
 
 enum {
 	GSN_EXPERT_WARPS = 4,
-	GSN_GATE_UP_ROWS = GSN_ROWS_AT_ONCE, /* of h that a warp takes: a gate and an up row */
-	GSN_DOWN_ROWS = 2 * GSN_ROWS_AT_ONCE,
+	GSN_EXPERT_TOKENS = 2, /* at once, of steps of more than one token */
+	GSN_EXPERT_BLOCKS_1 =
+		5,	       /* resident blocks that registers must leave room for: one token, */
+	GSN_EXPERT_BLOCKS = 3, /* more tokens */
 };
+
+/* Inputs of several tokens cost more to read than weights, so then more rows share them. */
+static constexpr __host__ __device__ int gsn_pairs_per_lane(int tokens)
+{
+	return tokens > 1 ? 2 : 1;
+}
+
+/* Rows of h, and of y, that a warp takes. */
+static constexpr __host__ __device__ uint32_t gsn_gate_up_rows(int tokens)
+{
+	return GSN_ROWS_AT_ONCE * gsn_pairs_per_lane(tokens);
+}
+
+static constexpr __host__ __device__ uint32_t gsn_down_rows(int tokens)
+{
+	return 2 * GSN_ROWS_AT_ONCE * gsn_pairs_per_lane(tokens);
+}
 
 struct gsn_experts_args {
 	gsn_matrix w13; /* matrix 2e: gate rows of expert e, 2e + 1: up rows */
@@ -49,47 +68,57 @@ GSN_DEVICE_FN void gsn_pairs_at(
 		pairs[t] = args.pairs[at + t < end ? at + t : end - 1];
 }
 
-template <typename FORMAT, bool WHOLE, int TOKENS>
+/* Rows first .. first + 4 PAIRS of h; a lane has PAIRS gate rows and the up rows beside them. */
+template <typename FORMAT, bool WHOLE, int TOKENS, int PAIRS>
 GSN_DEVICE_FN void gsn_gate_up(
 	const gsn_experts_args &args, uint32_t expert, uint32_t first, uint32_t at, uint32_t end)
 {
 	uint32_t lane = threadIdx.x % GSN_WARP;
-	uint32_t row = first + lane / GSN_ROW_LANES;
-	uint32_t inside = row < args.w13.rows ? row : args.w13.rows - 1;
-	gsn_row<FORMAT> rows[2] = {gsn_row_at<FORMAT>(args.w13, 2 * (uint64_t)expert, inside),
-		gsn_row_at<FORMAT>(args.w13, 2 * (uint64_t)expert + 1, inside)};
+	uint32_t last = args.w13.rows - 1;
+	uint32_t row[PAIRS];
+	gsn_row<FORMAT> rows[2 * PAIRS];
 	uint32_t pairs[TOKENS];
 	const float *x[TOKENS];
-	float out[2][TOKENS];
+	float out[2 * PAIRS][TOKENS];
 
+#pragma unroll
+	for (int p = 0; p < PAIRS; p++) {
+		row[p] = first + p * GSN_ROWS_AT_ONCE + lane / GSN_ROW_LANES;
+		for (int part = 0; part < 2; part++)
+			rows[2 * p + part] = gsn_row_at<FORMAT>(args.w13,
+				2 * (uint64_t)expert + part, row[p] < last ? row[p] : last);
+	}
 	gsn_pairs_at<TOKENS>(args, at, end, pairs);
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++)
 		x[t] = args.x + (uint64_t)(pairs[t] / args.top_k) * args.w13.columns;
-	gsn_dot<FORMAT, WHOLE, 2, TOKENS>(out, rows, args.w13, x);
+	gsn_dot<FORMAT, WHOLE, 2 * PAIRS, TOKENS>(out, rows, args.w13, x);
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++)
-		if (at + t < end && row < args.w13.rows && (uint32_t)t == lane % GSN_ROW_LANES)
-			args.h[(uint64_t)pairs[t] * args.h_stride + row] =
-				gsn_silu_mul(out[0][t], out[1][t]);
+#pragma unroll
+		for (int p = 0; p < PAIRS; p++)
+			if (at + t < end && row[p] <= last &&
+				(uint32_t)(PAIRS * t + p) % GSN_ROW_LANES == lane % GSN_ROW_LANES)
+				args.h[(uint64_t)pairs[t] * args.h_stride + row[p]] =
+					gsn_silu_mul(out[2 * p][t], out[2 * p + 1][t]);
 }
 
-/* @return whether a value of this lane is not finite */
-template <typename FORMAT, bool WHOLE, int TOKENS>
+/* Rows first .. first + 4 ROWS of y. @return whether a value of this lane is not finite */
+template <typename FORMAT, bool WHOLE, int TOKENS, int ROWS>
 GSN_DEVICE_FN bool gsn_down(
 	const gsn_experts_args &args, uint32_t expert, uint32_t first, uint32_t at, uint32_t end)
 {
 	uint32_t lane = threadIdx.x % GSN_WARP;
 	uint32_t last = args.w2.rows - 1;
-	uint32_t row[2];
-	gsn_row<FORMAT> rows[2];
+	uint32_t row[ROWS];
+	gsn_row<FORMAT> rows[ROWS];
 	uint32_t pairs[TOKENS];
 	const float *h[TOKENS];
-	float out[2][TOKENS];
+	float out[ROWS][TOKENS];
 	bool broken = false;
 
 #pragma unroll
-	for (int r = 0; r < 2; r++) {
+	for (int r = 0; r < ROWS; r++) {
 		row[r] = first + r * GSN_ROWS_AT_ONCE + lane / GSN_ROW_LANES;
 		rows[r] = gsn_row_at<FORMAT>(args.w2, expert, row[r] < last ? row[r] : last);
 	}
@@ -97,15 +126,15 @@ GSN_DEVICE_FN bool gsn_down(
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++)
 		h[t] = args.h + (uint64_t)pairs[t] * args.h_stride;
-	gsn_dot<FORMAT, WHOLE, 2, TOKENS>(out, rows, args.w2, h);
+	gsn_dot<FORMAT, WHOLE, ROWS, TOKENS>(out, rows, args.w2, h);
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++) {
 #pragma unroll
-		for (int r = 0; r < 2; r++) {
+		for (int r = 0; r < ROWS; r++) {
 			float y = gsn_canonical(args.weights[pairs[t]] * out[r][t]);
 
 			if (at + t < end && row[r] <= last &&
-				(uint32_t)(2 * t + r) % GSN_ROW_LANES == lane % GSN_ROW_LANES) {
+				(uint32_t)(ROWS * t + r) % GSN_ROW_LANES == lane % GSN_ROW_LANES) {
 				args.y[(uint64_t)pairs[t] * args.w2.rows + row[r]] = y;
 				broken |= !gsn_is_finite(y);
 			}
@@ -115,25 +144,29 @@ GSN_DEVICE_FN bool gsn_down(
 }
 
 template <typename FORMAT, bool WHOLE, int TOKENS>
-GSN_KERNEL void __launch_bounds__(GSN_EXPERT_WARPS *GSN_WARP)
+GSN_KERNEL void __launch_bounds__(
+	GSN_EXPERT_WARPS *GSN_WARP, TOKENS == 1 ? GSN_EXPERT_BLOCKS_1 : GSN_EXPERT_BLOCKS)
 	gsn_experts_gate_up(gsn_experts_args args)
 {
-	uint32_t tiles = (args.w13.rows + GSN_GATE_UP_ROWS - 1) / GSN_GATE_UP_ROWS;
+	uint32_t tiles = (args.w13.rows + gsn_gate_up_rows(TOKENS) - 1) / gsn_gate_up_rows(TOKENS);
 	uint64_t items = (uint64_t)*args.active_count * tiles;
 
 	for (uint64_t item = gsn_warp_number(); item < items; item += gsn_warp_count()) {
 		uint32_t expert = args.active[item / tiles];
-		uint32_t first = (uint32_t)(item % tiles) * GSN_GATE_UP_ROWS;
+		uint32_t first = (uint32_t)(item % tiles) * gsn_gate_up_rows(TOKENS);
 		uint32_t at = args.begin[expert];
 		uint32_t end = args.begin[expert + 1];
 
 		for (; at < end; at += TOKENS) {
 			if (TOKENS > 1 && end - at == 1)
-				gsn_gate_up<FORMAT, WHOLE, 1>(args, expert, first, at, end);
+				gsn_gate_up<FORMAT, WHOLE, 1, gsn_pairs_per_lane(TOKENS)>(
+					args, expert, first, at, end);
 			else if (TOKENS > 2 && end - at == 2)
-				gsn_gate_up<FORMAT, WHOLE, 2>(args, expert, first, at, end);
+				gsn_gate_up<FORMAT, WHOLE, 2, gsn_pairs_per_lane(TOKENS)>(
+					args, expert, first, at, end);
 			else
-				gsn_gate_up<FORMAT, WHOLE, TOKENS>(args, expert, first, at, end);
+				gsn_gate_up<FORMAT, WHOLE, TOKENS, gsn_pairs_per_lane(TOKENS)>(
+					args, expert, first, at, end);
 		}
 	}
 }
@@ -150,26 +183,32 @@ GSN_DEVICE_FN void gsn_clear_dropped(const gsn_experts_args &args)
 }
 
 template <typename FORMAT, bool WHOLE, int TOKENS>
-GSN_KERNEL void __launch_bounds__(GSN_EXPERT_WARPS *GSN_WARP)
+GSN_KERNEL void __launch_bounds__(
+	GSN_EXPERT_WARPS *GSN_WARP, TOKENS == 1 ? GSN_EXPERT_BLOCKS_1 : GSN_EXPERT_BLOCKS)
 	gsn_experts_down(gsn_experts_args args)
 {
-	uint32_t tiles = (args.w2.rows + GSN_DOWN_ROWS - 1) / GSN_DOWN_ROWS;
+	uint32_t tiles = (args.w2.rows + gsn_down_rows(TOKENS) - 1) / gsn_down_rows(TOKENS);
 	uint64_t items = (uint64_t)*args.active_count * tiles;
 	bool broken = false;
 
 	for (uint64_t item = gsn_warp_number(); item < items; item += gsn_warp_count()) {
 		uint32_t expert = args.active[item / tiles];
-		uint32_t first = (uint32_t)(item % tiles) * GSN_DOWN_ROWS;
+		uint32_t first = (uint32_t)(item % tiles) * gsn_down_rows(TOKENS);
 		uint32_t at = args.begin[expert];
 		uint32_t end = args.begin[expert + 1];
 
 		for (; at < end; at += TOKENS) {
 			if (TOKENS > 1 && end - at == 1)
-				broken |= gsn_down<FORMAT, WHOLE, 1>(args, expert, first, at, end);
+				broken |=
+					gsn_down<FORMAT, WHOLE, 1, 2 * gsn_pairs_per_lane(TOKENS)>(
+						args, expert, first, at, end);
 			else if (TOKENS > 2 && end - at == 2)
-				broken |= gsn_down<FORMAT, WHOLE, 2>(args, expert, first, at, end);
+				broken |=
+					gsn_down<FORMAT, WHOLE, 2, 2 * gsn_pairs_per_lane(TOKENS)>(
+						args, expert, first, at, end);
 			else
-				broken |= gsn_down<FORMAT, WHOLE, TOKENS>(
+				broken |= gsn_down<FORMAT, WHOLE, TOKENS,
+					2 * gsn_pairs_per_lane(TOKENS)>(
 					args, expert, first, at, end);
 		}
 	}

@@ -9,7 +9,11 @@
 #include "kernels/gpu_kernels.h"
 #include "kernels/moe_groups.h"
 
-enum { GSN_GROUP_WARPS = 32, GSN_GROUP_THREADS = GSN_GROUP_WARPS * GSN_WARP };
+enum {
+	GSN_GROUP_WARPS = 8,
+	GSN_GROUP_THREADS = GSN_GROUP_WARPS * GSN_WARP,
+	GSN_GROUP_NEAR = 4096, /* entries of a list that may be in shared memory */
+};
 
 struct gsn_group_args {
 	const int32_t *mask;
@@ -24,35 +28,44 @@ struct gsn_group_args {
 	uint32_t mask_length, local_experts, pair_count;
 };
 
+/* Lists that the block reads again and again, near it while they are short enough. */
+struct gsn_group_lists {
+	int32_t *mask_locals;
+	int32_t *pair_locals;
+};
+
+/* Sum of the values of this lane and those before it. */
+GSN_DEVICE_FN int64_t gsn_sum_in_warp(int64_t sum)
+{
+	for (uint32_t distance = 1; distance < GSN_WARP; distance *= 2) {
+		int64_t other = gsn_shuffle_up(sum, distance);
+
+		sum += threadIdx.x % GSN_WARP >= distance ? other : 0;
+	}
+	return sum;
+}
+
 /* Sum of the values of all threads before this one; `total` becomes the sum of all. */
 GSN_DEVICE_FN int64_t gsn_sum_before(int64_t value, int64_t *warp_sums, int64_t *total)
 {
 	uint32_t lane = threadIdx.x % GSN_WARP;
 	uint32_t warp = threadIdx.x / GSN_WARP;
-	int64_t sum = value;
+	int64_t sum = gsn_sum_in_warp(value);
 
-	for (uint32_t distance = 1; distance < GSN_WARP; distance *= 2) {
-		int64_t other = gsn_shuffle_up(sum, distance);
-
-		sum += lane >= distance ? other : 0;
-	}
 	__syncthreads();
 	if (lane == GSN_WARP - 1)
 		warp_sums[warp] = sum;
 	__syncthreads();
-	int64_t before = 0;
-	int64_t all = 0;
+	int64_t warps = gsn_sum_in_warp(lane < GSN_GROUP_WARPS ? warp_sums[lane] : 0);
 
-	for (uint32_t i = 0; i < GSN_GROUP_WARPS; i++) {
-		before += i < warp ? warp_sums[i] : 0;
-		all += warp_sums[i];
-	}
-	*total = all;
-	return before + sum - value;
+	*total = gsn_shuffle(warps, GSN_WARP - 1);
+	/* Up to and with this warp, less its own part behind this thread. */
+	return gsn_shuffle(warps, (int)warp) - gsn_shuffle(sum, GSN_WARP - 1) + sum - value;
 }
 
 /* Mask values are summed as they are, in 64 bits, so a broken mask shifts ids as on the host. */
-GSN_DEVICE_FN void gsn_number_mask(const gsn_group_args &args, int64_t *warp_sums)
+GSN_DEVICE_FN void gsn_number_mask(
+	const gsn_group_args &args, int32_t *mask_locals, int64_t *warp_sums)
 {
 	int64_t running = 0;
 
@@ -66,16 +79,16 @@ GSN_DEVICE_FN void gsn_number_mask(const gsn_group_args &args, int64_t *warp_sum
 		if (i >= args.mask_length)
 			continue;
 		if (value == 0)
-			args.mask_locals[i] = GSN_EXPERT_REMOTE;
+			mask_locals[i] = GSN_EXPERT_REMOTE;
 		else if (local < 0 || local >= (int64_t)args.local_experts)
-			args.mask_locals[i] = GSN_EXPERT_FAULT;
+			mask_locals[i] = GSN_EXPERT_FAULT;
 		else
-			args.mask_locals[i] = (int32_t)local;
+			mask_locals[i] = (int32_t)local;
 	}
 }
 
 /* Local expert of every pair, and what is to be counted of them. */
-GSN_DEVICE_FN void gsn_localise_pairs(const gsn_group_args &args)
+GSN_DEVICE_FN void gsn_localise_pairs(const gsn_group_args &args, const gsn_group_lists &lists)
 {
 	uint32_t local = 0;
 	uint32_t remote = 0;
@@ -84,9 +97,10 @@ GSN_DEVICE_FN void gsn_localise_pairs(const gsn_group_args &args)
 	for (uint32_t pair = threadIdx.x; pair < args.pair_count; pair += GSN_GROUP_THREADS) {
 		int32_t id = args.ids[pair];
 		bool inside = id >= 0 && (uint32_t)id < args.mask_length;
-		int32_t expert = inside ? args.mask_locals[id] : (int32_t)GSN_EXPERT_FAULT;
+		int32_t expert = inside ? lists.mask_locals[id] : (int32_t)GSN_EXPERT_FAULT;
 
-		args.pair_locals[pair] = expert;
+		args.pair_locals[pair] = expert; /* for the kernels behind this one */
+		lists.pair_locals[pair] = expert;
 		local += expert >= 0;
 		remote += expert == GSN_EXPERT_REMOTE;
 		if (expert == GSN_EXPERT_FAULT)
@@ -107,23 +121,17 @@ GSN_DEVICE_FN void gsn_localise_pairs(const gsn_group_args &args)
 		atomicOr(&args.counters->faults, faults);
 }
 
-GSN_DEVICE_FN unsigned gsn_pairs_of(const gsn_group_args &args, uint32_t expert, uint32_t base)
+/* A thread for each expert looks at all pairs: they are few, and lanes read the same one. */
+GSN_DEVICE_FN void gsn_count_pairs(const gsn_group_args &args, const int32_t *pair_locals)
 {
-	uint32_t pair = base + threadIdx.x % GSN_WARP;
-
-	return gsn_ballot(pair < args.pair_count && args.pair_locals[pair] == (int32_t)expert);
-}
-
-GSN_DEVICE_FN void gsn_count_pairs(const gsn_group_args &args)
-{
-	for (uint32_t expert = threadIdx.x / GSN_WARP; expert < args.local_experts;
-		expert += GSN_GROUP_WARPS) {
+	for (uint32_t expert = threadIdx.x; expert < args.local_experts;
+		expert += GSN_GROUP_THREADS) {
 		uint32_t count = 0;
 
-		for (uint32_t base = 0; base < args.pair_count; base += GSN_WARP)
-			count += __popc(gsn_pairs_of(args, expert, base));
-		if (threadIdx.x % GSN_WARP == 0)
-			args.begin[expert + 1] = count;
+#pragma unroll 8
+		for (uint32_t pair = 0; pair < args.pair_count; pair++)
+			count += pair_locals[pair] == (int32_t)expert;
+		args.begin[expert + 1] = count;
 	}
 }
 
@@ -154,38 +162,37 @@ GSN_DEVICE_FN void gsn_lay_out_pairs(const gsn_group_args &args, int64_t *warp_s
 	}
 }
 
-GSN_DEVICE_FN void gsn_place_pairs(const gsn_group_args &args)
+GSN_DEVICE_FN void gsn_place_pairs(const gsn_group_args &args, const int32_t *pair_locals)
 {
-	uint32_t lane = threadIdx.x % GSN_WARP;
-
-	for (uint32_t expert = threadIdx.x / GSN_WARP; expert < args.local_experts;
-		expert += GSN_GROUP_WARPS) {
+	for (uint32_t expert = threadIdx.x; expert < args.local_experts;
+		expert += GSN_GROUP_THREADS) {
 		uint32_t at = args.begin[expert];
-		uint32_t end = args.begin[expert + 1];
 
-		for (uint32_t base = 0; at < end; base += GSN_WARP) {
-			unsigned mine = gsn_pairs_of(args, expert, base);
-
-			if (mine >> lane & 1)
-				args.pairs[at + __popc(mine & ((1u << lane) - 1))] = base + lane;
-			at += __popc(mine);
-		}
+		if (at == args.begin[expert + 1])
+			continue;
+#pragma unroll 8
+		for (uint32_t pair = 0; pair < args.pair_count; pair++)
+			if (pair_locals[pair] == (int32_t)expert)
+				args.pairs[at++] = pair;
 	}
 }
 
 GSN_KERNEL void __launch_bounds__(GSN_GROUP_THREADS) gsn_group_pairs(gsn_group_args args)
 {
 	__shared__ int64_t warp_sums[GSN_GROUP_WARPS];
+	__shared__ int32_t near_mask[GSN_GROUP_NEAR], near_pairs[GSN_GROUP_NEAR];
+	gsn_group_lists lists = {args.mask_length <= GSN_GROUP_NEAR ? near_mask : args.mask_locals,
+		args.pair_count <= GSN_GROUP_NEAR ? near_pairs : args.pair_locals};
 
-	gsn_number_mask(args, warp_sums);
+	gsn_number_mask(args, lists.mask_locals, warp_sums);
 	__syncthreads();
-	gsn_localise_pairs(args);
+	gsn_localise_pairs(args, lists);
 	__syncthreads();
-	gsn_count_pairs(args);
+	gsn_count_pairs(args, lists.pair_locals);
 	__syncthreads();
 	gsn_lay_out_pairs(args, warp_sums);
 	__syncthreads();
-	gsn_place_pairs(args);
+	gsn_place_pairs(args, lists.pair_locals);
 }
 
 #endif
