@@ -47,7 +47,7 @@ struct gsn_leaf_range {
 
 /* Faults that MoE kernels raise, or-ed into a counter; a NaN is never sanitised. */
 enum gsn_moe_fault {
-	GSN_MOE_FAULT_NAN_LOGIT = 1u << 0,
+	GSN_MOE_FAULT_NAN_LOGIT = 1u << 0, /* of a logit, or of what experts are chosen by */
 	GSN_MOE_FAULT_LOCAL_ID = 1u << 1,  /* mask gives a local id that the rank does not hold */
 	GSN_MOE_FAULT_EXPERT_ID = 1u << 2, /* an id outside the mask */
 	GSN_MOE_FAULT_NONFINITE = 1u << 3, /* an output is NaN or infinite */
@@ -60,7 +60,12 @@ struct gsn_moe_counters {
 	uint32_t reserved;
 };
 
-/* Route `tokens` inputs: x [tokens, hidden] F32 -> logits, ids, weights. All device memory. */
+#define GSN_MOE_GROUPS_MAX 64u
+
+/*
+ * Route `tokens` inputs: x [tokens, hidden] F32 -> logits, ids, weights. All device memory. What
+ * follows `counters` is zero where the layer has none of it; bias and groups go with a sigmoid.
+ */
 struct gsn_moe_route {
 	uint32_t tokens, hidden, experts, top_k;
 	uint32_t score; /* gpusnap_score */
@@ -71,7 +76,13 @@ struct gsn_moe_route {
 	gpusnap_address logits;	    /* out F32 [tokens, experts] */
 	gpusnap_address ids;	 /* out I32 [tokens, top_k], global, best first; tie: lower index */
 	gpusnap_address weights; /* out F32 [tokens, top_k] */
-	gpusnap_address counters; /* out, struct gsn_moe_counters: added to, or-ed into */
+	gpusnap_address counters;	/* out, struct gsn_moe_counters: added to, or-ed into */
+	gpusnap_address selection_bias; /* [experts], added to scores for the choice alone */
+	gpusnap_dtype selection_bias_dtype;
+	uint32_t groups;      /* equal runs of experts, at most GSN_MOE_GROUPS_MAX */
+	uint32_t top_groups;  /* of them that experts are chosen from */
+	float scale;	      /* of the weights */
+	gpusnap_address keys; /* scratch F32 [tokens, experts]; needed for a sigmoid */
 };
 
 /*
@@ -111,12 +122,13 @@ struct gsn_moe_localise {
 	gpusnap_address out; /* I32 [pairs]; may be `ids` */
 };
 
-/* out[t] = sum over slots s = 0, 1, ... of y[t][s], added in that order, F32. */
+/* out[t] = sum over slots s = 0, 1, ... of y[t][s], then shared[t], added in that order, F32. */
 struct gsn_moe_combine {
 	uint32_t tokens, hidden, top_k, reserved;
 	gpusnap_address y;   /* F32 [tokens, top_k, hidden] */
 	gpusnap_address out; /* F32 [tokens, hidden] */
 	gpusnap_address counters;
+	gpusnap_address shared; /* F32 [tokens, hidden]; 0: none */
 };
 
 /* out[t] = x[t] / sqrt(mean(x[t]^2) + epsilon) * weight; F32 in and out. */

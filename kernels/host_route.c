@@ -2,6 +2,9 @@
 /* The host's routing: logits by rows of the router over all tokens, then top-k token by token. */
 #include <fenv.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+
+#include <gpusnap/moe.h>
 
 #include "formats/base/bytes.h"
 #include "kernels/host_matrix.h"
@@ -18,7 +21,7 @@ struct route_job {
 	const struct gsn_moe_route *args;
 	struct gsn_host_matrix router;
 	const float *x;
-	float *logits, *weights;
+	float *logits, *weights, *keys;
 	int32_t *ids;
 	atomic_uint faults;
 };
@@ -54,22 +57,91 @@ static void logits_task(void *argument, uint64_t task)
 }
 
 /* What an expert is chosen by: a NaN is worst, so that ids stay valid and unique. */
-static float sort_key(float logit)
+static float sort_key(float value)
 {
-	return logit != logit ? -INFINITY : logit;
+	return value != value ? -INFINITY : value;
+}
+
+static float element_of(gpusnap_address values, gpusnap_dtype dtype, uint32_t i)
+{
+	const void *at = gsn_host_pointer(values);
+
+	switch (dtype) {
+	case GPUSNAP_BF16:
+		return gsn_decode_bf16(((const uint16_t *)at)[i]);
+	case GPUSNAP_F16:
+		return gsn_decode_f16(((const uint16_t *)at)[i]);
+	default:
+		return ((const float *)at)[i];
+	}
+}
+
+/* Sum of the two best keys; of one where a group has no more. */
+static float group_score(const float *keys, uint32_t count)
+{
+	float first = -INFINITY, second = -INFINITY;
+
+	for (uint32_t i = 0; i < count; i++) {
+		float rest = keys[i] < first ? keys[i] : first;
+
+		first = keys[i] > first ? keys[i] : first;
+		second = rest > second ? rest : second;
+	}
+	return count > 1 ? sort_key(first + second) : first;
+}
+
+/* Groups that fewer than top_groups others beat stay: more if better, lower if equal. */
+static bool group_stays(const float *scores, uint32_t groups, uint32_t group, uint32_t top_groups)
+{
+	uint32_t better = 0;
+
+	for (uint32_t g = 0; g < groups; g++)
+		better += scores[g] > scores[group] || (scores[g] == scores[group] && g < group);
+	return better < top_groups;
+}
+
+static void drop_groups(const struct gsn_moe_route *args, float *keys)
+{
+	uint32_t size = args->groups ? args->experts / args->groups : 0;
+	float scores[GSN_MOE_GROUPS_MAX];
+
+	for (uint32_t g = 0; g < args->groups; g++)
+		scores[g] = group_score(keys + (size_t)g * size, size);
+	for (uint32_t g = 0; g < args->groups; g++)
+		if (!group_stays(scores, args->groups, g, args->top_groups))
+			for (uint32_t i = 0; i < size; i++)
+				keys[(size_t)g * size + i] = -INFINITY;
+}
+
+/* @return faults */
+static unsigned sigmoid_keys(const struct gsn_moe_route *args, const float *logits, float *keys)
+{
+	unsigned faults = 0;
+
+	for (uint32_t e = 0; e < args->experts; e++) {
+		float key = gsn_sigmoid(logits[e]);
+
+		if (args->selection_bias)
+			key += element_of(args->selection_bias, args->selection_bias_dtype, e);
+		if (key != key)
+			faults |= GSN_MOE_FAULT_NAN_LOGIT;
+		keys[e] = sort_key(key);
+	}
+	drop_groups(args, keys);
+	return faults;
 }
 
 /* Best expert after `last` in the order (key descending, id ascending); last < 0: of all. */
-static int32_t next_best(const float *logits, uint32_t experts, int32_t last)
+static int32_t next_best(const float *keys, uint32_t experts, int32_t last)
 {
-	float last_key = last < 0 ? INFINITY : sort_key(logits[last]);
+	float last_key = last < 0 ? INFINITY : sort_key(keys[last]);
 	int32_t best = -1;
 
 	for (int32_t i = 0; i < (int32_t)experts; i++) {
-		float key = sort_key(logits[i]);
+		float key = sort_key(keys[i]);
 
 		if ((key < last_key || (key == last_key && i > last)) &&
-			(best < 0 || key > sort_key(logits[best])))
+			(best < 0 || key > sort_key(keys[best])))
 			best = i;
 	}
 	return best;
@@ -87,31 +159,47 @@ static float softmax_sum(const float *logits, uint32_t experts, float max)
 	return sum[0];
 }
 
-static void choose(const struct route_job *job, const float *logits, int32_t *ids)
+static void choose(const struct route_job *job, const float *keys, int32_t *ids)
 {
 	int32_t last = -1;
 
 	for (uint32_t slot = 0; slot < job->args->top_k; slot++) {
-		last = next_best(logits, job->args->experts, last);
+		last = next_best(keys, job->args->experts, last);
 		ids[slot] = last;
 	}
 }
 
-static void weigh(
-	const struct route_job *job, const float *logits, const int32_t *ids, float *weights)
+static void softmax_scores(
+	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
 {
-	uint32_t top_k = job->args->top_k;
 	float max = sort_key(logits[ids[0]]);
-	float sum = softmax_sum(logits, job->args->experts, max);
-	float chosen = 0.0f;
+	float sum = softmax_sum(logits, args->experts, max);
 
-	for (uint32_t slot = 0; slot < top_k; slot++) {
-		weights[slot] = gsn_expf(logits[ids[slot]] - max) / sum;
-		chosen += weights[slot];
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		scores[slot] = gsn_expf(logits[ids[slot]] - max) / sum;
+}
+
+static void sigmoid_scores(
+	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
+{
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		scores[slot] = gsn_sigmoid(logits[ids[slot]]);
+}
+
+/* From scores to weights, in place. Sigmoids may all be 0, a softmax's best never is. */
+static void weigh(const struct gsn_moe_route *args, float *weights)
+{
+	float sum = 0.0f;
+
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		sum += weights[slot];
+	if (args->score == GPUSNAP_SCORE_SIGMOID)
+		sum += 1e-20f;
+	for (uint32_t slot = 0; slot < args->top_k; slot++) {
+		float weight = args->renormalise ? weights[slot] / sum : weights[slot];
+
+		weights[slot] = gsn_canonical(args->scale != 0.0f ? weight * args->scale : weight);
 	}
-	for (uint32_t slot = 0; slot < top_k; slot++)
-		weights[slot] = gsn_canonical(
-			job->args->renormalise ? weights[slot] / chosen : weights[slot]);
 }
 
 static unsigned logit_faults(const float *logits, uint32_t experts)
@@ -132,11 +220,21 @@ static void choose_task(void *argument, uint64_t token)
 	struct route_job *job = argument;
 	const struct gsn_moe_route *args = job->args;
 	const float *logits = job->logits + token * args->experts;
+	float *weights = job->weights + token * args->top_k;
 	int32_t *ids = job->ids + token * args->top_k;
 	unsigned faults = logit_faults(logits, args->experts);
 
-	choose(job, logits, ids);
-	weigh(job, logits, ids, job->weights + token * args->top_k);
+	if (args->score == GPUSNAP_SCORE_SIGMOID) {
+		float *keys = job->keys + token * args->experts;
+
+		faults |= sigmoid_keys(args, logits, keys);
+		choose(job, keys, ids);
+		sigmoid_scores(args, logits, ids, weights);
+	} else {
+		choose(job, logits, ids);
+		softmax_scores(args, logits, ids, weights);
+	}
+	weigh(args, weights);
 	if (faults)
 		atomic_fetch_or_explicit(&job->faults, faults, memory_order_relaxed);
 }
@@ -159,6 +257,7 @@ gpusnap_status gsn_host_moe_route(
 	job.x = gsn_host_pointer(args->x);
 	job.logits = gsn_host_pointer(args->logits);
 	job.weights = gsn_host_pointer(args->weights);
+	job.keys = gsn_host_pointer(args->keys);
 	job.ids = gsn_host_pointer(args->ids);
 	atomic_init(&job.faults, 0);
 	gsn_pool_run(host->pool, logits_task, &job, gsn_ceil_div(args->experts, ROUTER_ROWS));

@@ -41,6 +41,7 @@ static void combine_task(void *argument, uint64_t token)
 	struct combine_job *job = argument;
 	const struct gsn_moe_combine *args = job->args;
 	const float *y = gsn_host_pointer(args->y);
+	const float *shared = gsn_host_pointer(args->shared);
 	float *out = gsn_host_pointer(args->out);
 	unsigned faults = 0;
 
@@ -51,6 +52,8 @@ static void combine_task(void *argument, uint64_t token)
 
 		for (uint32_t slot = 1; slot < args->top_k; slot++)
 			sum += y[(size_t)slot * args->hidden + i];
+		if (shared)
+			sum += shared[token * args->hidden + i];
 		out[i] = gsn_canonical(sum);
 		if (!gsn_is_finite(sum))
 			faults |= GSN_MOE_FAULT_NONFINITE;

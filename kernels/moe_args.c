@@ -88,6 +88,68 @@ static gpusnap_status check_pairs(
 		tokens, top_k, INT32_MAX);
 }
 
+static gpusnap_status check_groups(
+	const char *what, const struct gsn_moe_route *args, gpusnap_error *err)
+{
+	uint32_t size;
+
+	if (!args->groups && !args->top_groups)
+		return GPUSNAP_OK;
+	if (args->groups == 0 || args->groups > GSN_MOE_GROUPS_MAX || args->experts % args->groups)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: %u groups of %u experts; 1 to %u equal ones are possible", what,
+			args->groups, args->experts, GSN_MOE_GROUPS_MAX);
+	size = args->experts / args->groups;
+	if (args->top_groups == 0 || args->top_groups > args->groups ||
+		(uint64_t)args->top_groups * size < args->top_k)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: top_k %u from the best %u of %u groups of %u experts", what,
+			args->top_k, args->top_groups, args->groups, size);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_score(
+	const char *what, const struct gsn_moe_route *args, gpusnap_error *err)
+{
+	const struct named_address keys[] = {{"keys", args->keys, 4}};
+
+	if (!(args->scale >= 0.0f && args->scale <= 1e6f))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: weights scaled by %g; it must be from 0 to 1e6", what,
+			(double)args->scale);
+	if (args->score == GPUSNAP_SCORE_SOFTMAX) {
+		if (args->selection_bias || args->groups || args->top_groups)
+			return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+				"%s: selection bias or groups with a softmax; a sigmoid can have "
+				"them",
+				what);
+		return GPUSNAP_OK;
+	}
+	if (args->score != GPUSNAP_SCORE_SIGMOID)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: score %u is not known, %d (softmax) and %d (sigmoid) are", what,
+			args->score, GPUSNAP_SCORE_SOFTMAX, GPUSNAP_SCORE_SIGMOID);
+	return CHECK_ADDRESSES(what, keys, err);
+}
+
+static gpusnap_status check_selection_bias(
+	const char *what, const struct gsn_moe_route *args, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	if (!args->selection_bias)
+		return GPUSNAP_OK;
+	status = check_dtype(what, "selection bias", args->selection_bias_dtype, false, err);
+	if (status)
+		return status;
+	{
+		const struct named_address bias[] = {{"selection bias", args->selection_bias,
+			element_bytes(args->selection_bias_dtype)}};
+
+		return CHECK_ADDRESSES(what, bias, err);
+	}
+}
+
 gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_error *err)
 {
 	const char *what = "MoE route";
@@ -104,10 +166,13 @@ gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_err
 	if (args->top_k > args->experts)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "%s: top_k %u is more than the %u experts",
 			what, args->top_k, args->experts);
-	if (args->score != GPUSNAP_SCORE_SOFTMAX)
-		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"%s: score %u is not known, %d (softmax) is", what, args->score,
-			GPUSNAP_SCORE_SOFTMAX);
+	status = check_score(what, args, err);
+	if (!status)
+		status = check_groups(what, args, err);
+	if (!status)
+		status = check_selection_bias(what, args, err);
+	if (status)
+		return status;
 	{
 		const struct named_address addresses[] = {{"x", args->x, 4},
 			{"router", args->router, element_bytes(args->router_dtype)},
@@ -201,6 +266,10 @@ gpusnap_status gsn_moe_combine_check(const struct gsn_moe_combine *args, gpusnap
 		{"y", args->y, 4}, {"out", args->out, 4}, {"counters", args->counters, 8}};
 	gpusnap_status status = CHECK_SIZES(what, sizes, err);
 
+	if (!status && args->shared % sizeof(float))
+		status = gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: address of 'shared', 0x%llx, is no multiple of its element's 4 bytes",
+			what, (unsigned long long)args->shared);
 	return status ? status : CHECK_ADDRESSES(what, addresses, err);
 }
 

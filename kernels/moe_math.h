@@ -118,6 +118,11 @@ GSN_MATH_FN float gsn_expf(float x)
 	return p * gsn_power_of_two(half) * gsn_power_of_two(power - half);
 }
 
+GSN_MATH_FN float gsn_sigmoid(float x)
+{
+	return 1.0f / (1.0f + gsn_expf(-x));
+}
+
 /* silu(gate) * up */
 GSN_MATH_FN float gsn_silu_mul(float gate, float up)
 {

@@ -19,6 +19,8 @@ extern "C" {
 
 typedef enum gpusnap_score {
 	GPUSNAP_SCORE_SOFTMAX = 1, /* softmax over all experts, then top-k */
+	/* sigmoid; top-k of score + selection bias, weights from the score alone */
+	GPUSNAP_SCORE_SIGMOID,
 } gpusnap_score;
 
 typedef enum gpusnap_activation {
