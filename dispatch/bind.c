@@ -54,6 +54,19 @@ static struct requirement weight_requirement(
 	};
 }
 
+/* [rows, columns] of what every token goes through; none without a shared expert. */
+static struct requirement shared_requirement(
+	const gpusnap_moe_layer *spec, uint64_t rows, uint64_t columns)
+{
+	return (struct requirement){
+		.needed = spec->shared_intermediate != 0,
+		.roles = 1u << GPUSNAP_ROLE_WEIGHT,
+		.dtypes = FLOATS,
+		.rank = 2,
+		.shape = {rows, columns},
+	};
+}
+
 static uint64_t row_blocks(const gpusnap_moe_layer *spec, uint64_t rows)
 {
 	return spec->block_n ? gsn_ceil_div(rows, spec->block_n) : 0;
@@ -77,6 +90,16 @@ static struct requirement requirement_of(const gpusnap_moe_layer *spec, gpusnap_
 	case GPUSNAP_MOE_MASK:
 		return (struct requirement){true, 1u << GPUSNAP_ROLE_EXPERT_MASK,
 			DTYPE_BIT(GPUSNAP_I32), 1, {gpusnap_mask_length(&spec->mask)}};
+	case GPUSNAP_MOE_SELECTION_BIAS:
+		return (struct requirement){spec->buffers[slot] != NULL, 1u << GPUSNAP_ROLE_BIAS,
+			FLOATS, 1, {spec->experts}};
+	case GPUSNAP_MOE_SHARED_W13:
+		return shared_requirement(spec, 2ull * spec->shared_intermediate, spec->hidden);
+	case GPUSNAP_MOE_SHARED_W2:
+		return shared_requirement(spec, spec->hidden, spec->shared_intermediate);
+	case GPUSNAP_MOE_SHARED_GATE:
+		return (struct requirement){spec->buffers[slot] != NULL, 1u << GPUSNAP_ROLE_ROUTER,
+			FLOATS, 2, {1, spec->hidden}};
 	default: /* GPUSNAP_MOE_NORM: the probe can do without */
 		return (struct requirement){spec->buffers[slot] != NULL,
 			1u << GPUSNAP_ROLE_WEIGHT | 1u << GPUSNAP_ROLE_OTHER, FLOATS, 1,
@@ -159,8 +182,7 @@ static gpusnap_status bind_slot(const gpusnap_registry *registry, const gpusnap_
 	if ((name != NULL) != needed)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "layer %u: model %s %s buffer%s%s",
 			spec->layer, name ? "must not name a" : "names no",
-			gpusnap_moe_slot_name(slot), name ? " without weight blocks: " : "",
-			name ? name : "");
+			gpusnap_moe_slot_name(slot), name ? ": " : "", name ? name : "");
 	if (!name)
 		return GPUSNAP_OK;
 	operand->name = name;
@@ -201,20 +223,29 @@ static gpusnap_status check_layer(const gpusnap_moe_layer *spec, gpusnap_error *
 	return GPUSNAP_OK;
 }
 
+static gpusnap_status check_one_dtype(const gpusnap_moe_layer *spec, const struct gsn_operand *w13,
+	const struct gsn_operand *w2, gpusnap_error *err)
+{
+	if (w13->dtype == w2->dtype)
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_MISMATCH,
+		"layer %u: '%s' is %s but '%s' is %s; both must have one dtype", spec->layer,
+		w13->name, gpusnap_dtype_name(w13->dtype), w2->name, gpusnap_dtype_name(w2->dtype));
+}
+
 gpusnap_status gsn_bind_layer(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
 	struct gsn_operand *operands, gpusnap_error *err)
 {
-	const struct gsn_operand *w13 = &operands[GPUSNAP_MOE_W13];
-	const struct gsn_operand *w2 = &operands[GPUSNAP_MOE_W2];
 	gpusnap_status status = check_layer(spec, err);
 
 	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
 		status = bind_slot(registry, spec, (gpusnap_moe_slot)slot, &operands[slot], err);
-	if (!status && w13->dtype != w2->dtype)
-		return gsn_fail(err, GPUSNAP_E_MISMATCH,
-			"layer %u: '%s' is %s but '%s' is %s; both must have one dtype",
-			spec->layer, w13->name, gpusnap_dtype_name(w13->dtype), w2->name,
-			gpusnap_dtype_name(w2->dtype));
+	if (!status)
+		status = check_one_dtype(
+			spec, &operands[GPUSNAP_MOE_W13], &operands[GPUSNAP_MOE_W2], err);
+	if (!status)
+		status = check_one_dtype(spec, &operands[GPUSNAP_MOE_SHARED_W13],
+			&operands[GPUSNAP_MOE_SHARED_W2], err);
 	return status;
 }
 

@@ -19,6 +19,8 @@ struct step {
 	const struct gsn_layer *layer;
 	struct gsn_pass *pass;
 	struct gsn_slices at;
+	bool shared; /* the shared expert takes part */
+	struct gsn_moe_counters shared_counters;
 };
 
 static uint64_t pair_count(const struct step *step)
@@ -73,6 +75,7 @@ static gpusnap_status route(struct step *step, gpusnap_error *err)
 {
 	const gpusnap_moe_layer *spec = step->layer->spec;
 	const struct gsn_operand *router = &step->layer->operands[GPUSNAP_MOE_ROUTER];
+	const struct gsn_operand *bias = &step->layer->operands[GPUSNAP_MOE_SELECTION_BIAS];
 
 	return step->ops->moe_route(step->dispatch->stream,
 		&(struct gsn_moe_route){
@@ -89,6 +92,12 @@ static gpusnap_status route(struct step *step, gpusnap_error *err)
 			.ids = step->at.ids,
 			.weights = step->at.weights,
 			.counters = step->at.counters,
+			.selection_bias = bias->address,
+			.selection_bias_dtype = bias->dtype,
+			.groups = spec->groups,
+			.top_groups = spec->top_groups,
+			.scale = spec->routed_scale,
+			.keys = step->at.keys,
 		},
 		err);
 }
@@ -139,6 +148,73 @@ static gpusnap_status put_own_mask(
 	return upload(step, step->at.mask, step->pass->ones, length * sizeof(int32_t), err);
 }
 
+/* ---- the shared expert: a layer of one expert, which every token is sent to ---- */
+
+/* A gate is a router of one expert: it also gives the ids, all 0. */
+static gpusnap_status route_shared(struct step *step, gpusnap_error *err)
+{
+	const struct gsn_operand *gate = &step->layer->operands[GPUSNAP_MOE_SHARED_GATE];
+
+	return step->ops->moe_route(step->dispatch->stream,
+		&(struct gsn_moe_route){
+			.tokens = step->pass->tokens,
+			.hidden = step->layer->spec->hidden,
+			.experts = 1,
+			.top_k = 1,
+			.score = GPUSNAP_SCORE_SIGMOID,
+			.router_dtype = gate->dtype,
+			.x = step->at.x,
+			.router = gate->address,
+			.logits = step->at.shared_logits,
+			.ids = step->at.shared_ids,
+			.weights = step->at.shared_weights,
+			.counters = step->at.shared_counters,
+			.keys = step->at.keys,
+		},
+		err);
+}
+
+static gpusnap_status put_shared_ids(struct step *step, gpusnap_error *err)
+{
+	uint64_t bytes = step->pass->tokens * sizeof(int32_t);
+	gpusnap_status status =
+		step->ops->fill(step->dispatch->stream, step->at.shared_ids, 0, bytes, err);
+
+	if (!status)
+		status = upload(
+			step, step->at.shared_weights, step->dispatch->workspace.ones, bytes, err);
+	return status;
+}
+
+static gpusnap_status run_shared(struct step *step, gpusnap_error *err)
+{
+	struct gsn_stream *stream = step->dispatch->stream;
+	struct gsn_moe_experts args;
+	gpusnap_status status = step->ops->fill(
+		stream, step->at.shared_counters, 0, sizeof(struct gsn_moe_counters), err);
+
+	/* A mask of one expert keeps it whatever the value is, unless that is 0. */
+	if (!status)
+		status = step->ops->fill(stream, step->at.shared_mask, 1, sizeof(int32_t), err);
+	if (!status)
+		status = step->layer->operands[GPUSNAP_MOE_SHARED_GATE].name
+				 ? route_shared(step, err)
+				 : put_shared_ids(step, err);
+	if (status)
+		return status;
+	gsn_shared_args(step->layer, step->pass->tokens, &args);
+	args.x = step->at.x;
+	args.ids = step->at.shared_ids;
+	args.weights = step->at.shared_weights;
+	args.mask = step->at.shared_mask;
+	args.scratch = step->at.scratch;
+	args.y = step->at.shared_y;
+	args.counters = step->at.shared_counters;
+	return step->ops->moe_experts(stream, &args, err);
+}
+
+/* ---- */
+
 static gpusnap_status run_experts(struct step *step, gpusnap_error *err)
 {
 	const struct gsn_pass *pass = step->pass;
@@ -156,6 +232,8 @@ static gpusnap_status run_experts(struct step *step, gpusnap_error *err)
 		status = put_own_mask(step, &args, err);
 	if (!status)
 		status = step->ops->moe_experts(step->dispatch->stream, &args, err);
+	if (!status && step->shared)
+		status = run_shared(step, err);
 	if (status)
 		return status;
 	return step->ops->moe_combine(step->dispatch->stream,
@@ -166,6 +244,7 @@ static gpusnap_status run_experts(struct step *step, gpusnap_error *err)
 			.y = step->at.y,
 			.out = step->at.out,
 			.counters = step->at.counters,
+			.shared = step->shared ? step->at.shared_y : 0,
 		},
 		err);
 }
@@ -179,6 +258,13 @@ static gpusnap_status take_outputs(struct step *step, gpusnap_error *err)
 	gpusnap_status status =
 		download(step, &pass->counters, step->at.counters, sizeof pass->counters, err);
 
+	if (!step->shared && pass->shared)
+		memset(pass->shared, 0, pass->tokens * row);
+	else if (!status && step->shared)
+		status = download(step, pass->shared, step->at.shared_y, pass->tokens * row, err);
+	if (!status && step->shared)
+		status = download(step, &step->shared_counters, step->at.shared_counters,
+			sizeof step->shared_counters, err);
 	if (!status)
 		status = download(step, pass->out, step->at.out, pass->tokens * row, err);
 	if (!status)
@@ -202,6 +288,7 @@ gpusnap_status gsn_decode_pass(gpusnap_dispatch *dispatch, const struct gsn_laye
 		.ops = gsn_dispatch_ops(dispatch),
 		.layer = layer,
 		.pass = pass,
+		.shared = layer->spec->shared_intermediate != 0 && !pass->ids,
 	};
 	gpusnap_status synced;
 	gpusnap_status status =
@@ -218,6 +305,8 @@ gpusnap_status gsn_decode_pass(gpusnap_dispatch *dispatch, const struct gsn_laye
 		status = take_outputs(&step, err);
 	/* Also after a failure: work that is under way names the caller's memory. */
 	synced = step.ops->stream_sync(dispatch->stream, status ? NULL : err);
+	/* Its tokens are no (token, slot) pairs: only its faults count. */
+	pass->counters.faults |= step.shared_counters.faults;
 	return status ? status : synced;
 }
 
@@ -225,12 +314,16 @@ gpusnap_status gsn_fault_status(const struct gsn_layer *layer, uint32_t faults, 
 {
 	uint32_t number = layer->spec->layer;
 	const struct gsn_operand *operands = layer->operands;
+	const char *shared = operands[GPUSNAP_MOE_SHARED_W2].name;
 
 	if (faults & GSN_MOE_FAULT_NAN_LOGIT)
 		return gsn_fail(err, GPUSNAP_E_NOT_PROVED,
-			"layer %u: router '%s' gives a logit that is NaN; restore it or load it "
+			"layer %u: router '%s'%s gives a logit that is NaN; restore it or load it "
 			"again",
-			number, operands[GPUSNAP_MOE_ROUTER].name);
+			number, operands[GPUSNAP_MOE_ROUTER].name,
+			operands[GPUSNAP_MOE_SHARED_GATE].name	    ? " or the shared expert's gate"
+			: operands[GPUSNAP_MOE_SELECTION_BIAS].name ? " with its selection bias"
+								    : "");
 	if (faults & GSN_MOE_FAULT_LOCAL_ID)
 		return gsn_fail(err, GPUSNAP_E_NOT_PROVED,
 			"layer %u: mask '%s' gives a local id beyond the rank's %u experts; "
@@ -242,9 +335,10 @@ gpusnap_status gsn_fault_status(const struct gsn_layer *layer, uint32_t faults, 
 			operands[GPUSNAP_MOE_MASK].name, gpusnap_mask_length(&layer->spec->mask));
 	if (faults)
 		return gsn_fail(err, GPUSNAP_E_NOT_PROVED,
-			"layer %u: an output of experts '%s' and '%s' is NaN or infinite; validate "
-			"says which expert",
-			number, operands[GPUSNAP_MOE_W13].name, operands[GPUSNAP_MOE_W2].name);
+			"layer %u: an output of experts '%s' and '%s'%s%s%s is NaN or infinite; "
+			"validate says which expert",
+			number, operands[GPUSNAP_MOE_W13].name, operands[GPUSNAP_MOE_W2].name,
+			shared ? " or of '" : "", shared ? shared : "", shared ? "'" : "");
 	return GPUSNAP_OK;
 }
 
@@ -299,6 +393,7 @@ static gpusnap_status decode_layer(
 		.logits = io->logits,
 		.weights = io->weights,
 		.routed = io->ids,
+		.shared = io->shared,
 	};
 	status = gsn_decode_pass(dispatch, layer, &pass, err);
 	if (!status)

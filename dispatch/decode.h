@@ -30,7 +30,7 @@ struct gsn_pass {
 	enum gsn_id_space space;
 	const int32_t *ones; /* host, [local] ones: the mask of GSN_IDS_LOCAL */
 	/* Outputs in host memory, as in gpusnap_decode_io; NULL where not wanted. */
-	float *out, *slots, *logits, *weights;
+	float *out, *slots, *logits, *weights, *shared;
 	int32_t *routed;
 	struct gsn_moe_counters counters; /* of this pass; faults are the caller's to judge */
 };

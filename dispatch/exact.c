@@ -110,6 +110,19 @@ double gsn_exact_logits(const struct gsn_exact *exact, const float *x, double *r
 	return largest;
 }
 
+double gsn_exact_shared_weight(const struct gsn_exact *exact, const float *x, double *ret_bound)
+{
+	struct exact_dot logit;
+
+	*ret_bound = 0.0;
+	if (!exact->gate)
+		return 1.0;
+	logit = dot_floats(exact->gate, x, exact->hidden);
+	/* A sigmoid's slope is at most its value; exponential, sum and quotient are rounded. */
+	*ret_bound = logit.bound + SILU_ROUNDOFF;
+	return 1.0 / (1.0 + exp(-logit.value));
+}
+
 static double decode_element(const void *raw, uint64_t index, gpusnap_dtype dtype)
 {
 	switch (dtype) {
@@ -180,7 +193,7 @@ gpusnap_status gsn_exact_load(struct gsn_exact *exact, uint32_t local, gpusnap_e
 {
 	const struct gsn_operand *operands = exact->layer->operands;
 	uint32_t hidden = exact->hidden;
-	uint32_t intermediate = exact->intermediate;
+	uint32_t intermediate = exact->layer->spec->intermediate;
 	uint64_t size = (uint64_t)hidden * intermediate; /* of w2; w13 has twice as many */
 	gpusnap_status status = read_elements(
 		exact, &operands[GPUSNAP_MOE_W13], 2 * size * local, 2 * size, exact->w13, err);
@@ -194,6 +207,38 @@ gpusnap_status gsn_exact_load(struct gsn_exact *exact, uint32_t local, gpusnap_e
 	if (!status)
 		status = apply_scales(exact, GPUSNAP_MOE_W2_SCALE, local,
 			(struct scaled){1, hidden, intermediate, exact->w2}, err);
+	exact->intermediate = intermediate;
+	return status;
+}
+
+gpusnap_status gsn_exact_load_shared(struct gsn_exact *exact, gpusnap_error *err)
+{
+	const struct gsn_operand *operands = exact->layer->operands;
+	uint64_t size = (uint64_t)exact->hidden * exact->layer->spec->shared_intermediate;
+	gpusnap_status status = read_elements(
+		exact, &operands[GPUSNAP_MOE_SHARED_W13], 0, 2 * size, exact->w13, err);
+
+	if (!status)
+		status = read_elements(
+			exact, &operands[GPUSNAP_MOE_SHARED_W2], 0, size, exact->w2, err);
+	exact->intermediate = exact->layer->spec->shared_intermediate;
+	return status;
+}
+
+/* The tables that choose and weigh; `bias` and `gate` where the layer has them. */
+static gpusnap_status read_tables(struct gsn_exact *exact, gpusnap_error *err)
+{
+	const struct gsn_operand *operands = exact->layer->operands;
+	uint32_t experts = exact->layer->spec->experts;
+	gpusnap_status status = read_elements(exact, &operands[GPUSNAP_MOE_ROUTER], 0,
+		(uint64_t)experts * exact->hidden, exact->router, err);
+
+	if (!status && operands[GPUSNAP_MOE_SELECTION_BIAS].name)
+		status = read_elements(
+			exact, &operands[GPUSNAP_MOE_SELECTION_BIAS], 0, experts, exact->bias, err);
+	if (!status && exact->gate)
+		status = read_elements(exact, &operands[GPUSNAP_MOE_SHARED_GATE], 0, exact->hidden,
+			exact->gate, err);
 	return status;
 }
 
@@ -201,32 +246,36 @@ gpusnap_status gsn_exact_init(struct gsn_exact *exact, gpusnap_dispatch *dispatc
 	const struct gsn_layer *layer, gpusnap_error *err)
 {
 	const gpusnap_moe_layer *spec = layer->spec;
-	size_t w2_size = (size_t)spec->hidden * spec->intermediate;
+	size_t widest = gsn_max(spec->intermediate, spec->shared_intermediate);
+	size_t w2_size = (size_t)spec->hidden * widest;
+	bool gated = layer->operands[GPUSNAP_MOE_SHARED_GATE].name != NULL;
 	size_t router_size = (size_t)spec->experts * spec->hidden;
 
 	*exact = (struct gsn_exact){
 		.dispatch = dispatch,
 		.layer = layer,
 		.hidden = spec->hidden,
-		.intermediate = spec->intermediate,
 	};
 	exact->router = gsn_alloc(router_size, sizeof *exact->router);
+	exact->bias = gsn_alloc(spec->experts, sizeof *exact->bias);
+	exact->gate = gated ? gsn_alloc(spec->hidden, sizeof *exact->gate) : NULL;
 	exact->w13 = gsn_alloc(2 * w2_size, sizeof *exact->w13);
 	exact->w2 = gsn_alloc(w2_size, sizeof *exact->w2);
-	exact->h = gsn_alloc(spec->intermediate, sizeof *exact->h);
-	exact->h_bound = gsn_alloc(spec->intermediate, sizeof *exact->h_bound);
+	exact->h = gsn_alloc(widest, sizeof *exact->h);
+	exact->h_bound = gsn_alloc(widest, sizeof *exact->h_bound);
 	exact->raw = gsn_alloc(gsn_max(2 * w2_size, router_size), sizeof(float));
 	if (!exact->router || !exact->w13 || !exact->w2 || !exact->h || !exact->h_bound ||
-		!exact->raw)
+		!exact->raw || !exact->bias || (gated && !exact->gate))
 		return gsn_fail(err, GPUSNAP_E_NOMEM,
 			"layer %u: comparison with a reference: out of memory", spec->layer);
-	return read_elements(
-		exact, &layer->operands[GPUSNAP_MOE_ROUTER], 0, router_size, exact->router, err);
+	return read_tables(exact, err);
 }
 
 void gsn_exact_release(struct gsn_exact *exact)
 {
 	gsn_free(exact->router);
+	gsn_free(exact->bias);
+	gsn_free(exact->gate);
 	gsn_free(exact->w13);
 	gsn_free(exact->w2);
 	gsn_free(exact->h);

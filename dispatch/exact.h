@@ -26,11 +26,13 @@ double gsn_dot_bound(uint64_t length, double sum);
 struct gsn_exact {
 	struct gpusnap_dispatch *dispatch; /* borrowed, like the layer */
 	const struct gsn_layer *layer;
-	uint32_t hidden, intermediate;
-	double *router; /* [experts, hidden] */
-	double *w13;	/* [2*intermediate, hidden], of the expert that is loaded */
-	double *w2;	/* [hidden, intermediate] */
-	double *h;	/* [intermediate]: what w2 takes, and its bound */
+	uint32_t hidden, intermediate; /* of the expert that is loaded */
+	double *router;		       /* [experts, hidden] */
+	double *bias;		       /* [experts]: selection bias; zeros where there is none */
+	double *gate;		       /* [hidden]: shared gate; NULL: none */
+	double *w13;		       /* [2*intermediate, hidden], of the expert that is loaded */
+	double *w2;		       /* [hidden, intermediate] */
+	double *h;		       /* [intermediate]: what w2 takes, and its bound */
 	double *h_bound;
 	void *raw; /* one matrix as it is stored */
 };
@@ -42,6 +44,10 @@ void gsn_exact_release(struct gsn_exact *exact);
 
 /* Read local expert `local`. */
 gpusnap_status gsn_exact_load(struct gsn_exact *exact, uint32_t local, gpusnap_error *err);
+/* Read the shared expert, which the layer has. */
+gpusnap_status gsn_exact_load_shared(struct gsn_exact *exact, gpusnap_error *err);
+/* Weight of the shared expert's output for one token, and its relative bound. */
+double gsn_exact_shared_weight(const struct gsn_exact *exact, const float *x, double *ret_bound);
 /* y[hidden] = E(x[hidden]) of the expert that is loaded, and its bounds. */
 void gsn_exact_apply(struct gsn_exact *exact, const float *x, double *ret_y, double *ret_bound);
 /* Router logits of one token, and the largest of their bounds. */

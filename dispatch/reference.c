@@ -12,15 +12,13 @@
 
 #include "dispatch/dispatch_state.h"
 #include "dispatch/exact.h"
+#include "dispatch/near_tie.h"
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 
-/* Scores that differ by less, relative, may be ranked either way. */
-#define NEAR_TIE 1e-6
-
 struct token_route {
 	double weight_bound; /* relative, of each routing weight */
-	double smallest;     /* logit of the chosen */
+	double smallest;     /* key of the chosen */
 	bool near_tie;
 	bool skip; /* a near tie that was ranked the other way: outputs differ rightly */
 };
@@ -41,7 +39,7 @@ struct comparison {
 	double *bound;
 	double *y; /* [hidden] scratch */
 	double *y_bound;
-	double *logits; /* [experts] scratch */
+	double *logits; /* [experts] scratch: logits, then keys, of one token */
 	gpusnap_reference_result result;
 	double weight_over_bound;
 	uint32_t judged; /* tokens whose outputs were compared */
@@ -119,36 +117,11 @@ static gpusnap_status decode(struct comparison *cmp, gpusnap_error *err)
 	return gpusnap_decode_layer(cmp->dispatch, cmp->index, &io, err);
 }
 
-/* Scores are exponentials of logits: this is their relative difference. */
-static bool are_near(double logit, double other)
-{
-	return fabs(1.0 - exp(logit - other)) < NEAR_TIE;
-}
-
-/* Of the chosen experts the smallest logit, of the others the largest. */
-static bool is_near_tie(const double *logits, uint32_t experts, const int32_t *ids, uint32_t top_k,
-	double *ret_smallest)
-{
-	double chosen = INFINITY;
-	double left = -INFINITY;
-
-	for (uint32_t e = 0; e < experts; e++) {
-		bool is_chosen = false;
-
-		for (uint32_t s = 0; s < top_k; s++)
-			is_chosen |= ids[s] == (int32_t)e;
-		if (is_chosen)
-			chosen = fmin(chosen, logits[e]);
-		else
-			left = fmax(left, logits[e]);
-	}
-	*ret_smallest = chosen;
-	return are_near(left, chosen);
-}
-
 /*
  * A softmax weight is off by at most twice the largest logit error, relative, and by the rounding
- * of an exponential, a sum over the experts and a quotient, twice when renormalised.
+ * of an exponential, a sum over the experts and a quotient, twice when renormalised. So is that of
+ * a sigmoid, whose slope is at most its value: once, and once more in the sum that it is divided
+ * by.
  */
 static void judge_route(struct comparison *cmp, uint32_t token)
 {
@@ -159,8 +132,8 @@ static void judge_route(struct comparison *cmp, uint32_t token)
 		&cmp->exact, cmp->reference->in + (size_t)token * spec->hidden, cmp->logits);
 
 	route->weight_bound = 2.0 * logit_bound + roundoff;
-	route->near_tie = is_near_tie(cmp->logits, spec->experts,
-		cmp->ids + (size_t)token * spec->top_k, spec->top_k, &route->smallest);
+	route->near_tie = gsn_near_tie(spec, cmp->exact.bias, cmp->logits,
+		cmp->ids + (size_t)token * spec->top_k, &route->smallest);
 	cmp->result.near_ties += route->near_tie;
 }
 
@@ -207,13 +180,13 @@ static bool is_tied(const struct comparison *cmp, uint32_t token)
 		while (at < spec->top_k && ours[at] != (int32_t)theirs[s])
 			at++;
 		if (at == spec->top_k &&
-			!are_near(cmp->logits[theirs[s]], cmp->routes[token].smallest))
+			!gsn_keys_are_near(cmp->logits[theirs[s]], cmp->routes[token].smallest))
 			return false;
 	}
 	return cmp->routes[token].near_tie;
 }
 
-/* Right behind judge_route(): needs the logits of this token. */
+/* Right behind judge_route(): needs the keys of this token. */
 static void compare_route(struct comparison *cmp, uint32_t token)
 {
 	const gpusnap_reference *reference = cmp->reference;
@@ -234,6 +207,23 @@ static void compare_route(struct comparison *cmp, uint32_t token)
 	}
 }
 
+/*
+ * Add weight * y to a token's output; `weight_bound` is relative. The sum has a term a slot and one
+ * for a shared expert.
+ */
+static void add_term(struct comparison *cmp, size_t token, double weight, double weight_bound)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	uint32_t terms = spec->top_k + (spec->shared_intermediate != 0);
+	double slack = weight_bound + (4.0 * sqrt(terms) + 1.0) * GSN_UNIT_ROUNDOFF;
+
+	for (uint32_t j = 0; j < spec->hidden; j++) {
+		cmp->sum[token * spec->hidden + j] += weight * cmp->y[j];
+		cmp->bound[token * spec->hidden + j] +=
+			weight * (cmp->y_bound[j] + slack * fabs(cmp->y[j]));
+	}
+}
+
 /* Add one expert's part to every token that goes through it. */
 static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusnap_error *err)
 {
@@ -244,9 +234,6 @@ static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusna
 
 	for (size_t pair = 0; pair < pairs; pair++) {
 		size_t token = pair / top_k;
-		double weight = (double)cmp->weights[pair];
-		double slack = cmp->routes[token].weight_bound +
-			       (4.0 * sqrt(top_k) + 1.0) * GSN_UNIT_ROUNDOFF;
 
 		if (cmp->ids[pair] != (int32_t)expert)
 			continue;
@@ -259,11 +246,28 @@ static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusna
 		}
 		gsn_exact_apply(
 			&cmp->exact, cmp->reference->in + token * hidden, cmp->y, cmp->y_bound);
-		for (uint32_t j = 0; j < hidden; j++) {
-			cmp->sum[token * hidden + j] += weight * cmp->y[j];
-			cmp->bound[token * hidden + j] +=
-				weight * (cmp->y_bound[j] + slack * fabs(cmp->y[j]));
-		}
+		add_term(cmp, token, (double)cmp->weights[pair], cmp->routes[token].weight_bound);
+	}
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status add_shared(struct comparison *cmp, gpusnap_error *err)
+{
+	const gpusnap_moe_layer *spec = cmp->layer->spec;
+	gpusnap_status status;
+
+	if (!spec->shared_intermediate)
+		return GPUSNAP_OK;
+	status = gsn_exact_load_shared(&cmp->exact, err);
+	if (status)
+		return status;
+	for (size_t token = 0; token < cmp->reference->tokens; token++) {
+		const float *x = cmp->reference->in + token * spec->hidden;
+		double weight_bound;
+		double weight = gsn_exact_shared_weight(&cmp->exact, x, &weight_bound);
+
+		gsn_exact_apply(&cmp->exact, x, cmp->y, cmp->y_bound);
+		add_term(cmp, token, weight, weight_bound);
 	}
 	return GPUSNAP_OK;
 }
@@ -303,6 +307,8 @@ static gpusnap_status compare(struct comparison *cmp, gpusnap_error *err)
 	}
 	for (uint32_t e = 0; e < cmp->layer->spec->experts && !status; e++)
 		status = add_expert(cmp, e, err);
+	if (!status)
+		status = add_shared(cmp, err);
 	if (status)
 		return status;
 	compare_outputs(cmp);

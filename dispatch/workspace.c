@@ -35,12 +35,51 @@ void gsn_experts_args(const struct gsn_layer *layer, uint32_t tokens, uint32_t t
 	};
 }
 
+void gsn_shared_args(
+	const struct gsn_layer *layer, uint32_t tokens, struct gsn_moe_experts *ret_args)
+{
+	const gpusnap_moe_layer *spec = layer->spec;
+	const struct gsn_operand *operands = layer->operands;
+
+	*ret_args = (struct gsn_moe_experts){
+		.tokens = tokens,
+		.hidden = spec->hidden,
+		.intermediate = spec->shared_intermediate,
+		.top_k = 1,
+		.local_experts = 1,
+		.activation = (uint32_t)spec->activation,
+		.weight_dtype = operands[GPUSNAP_MOE_SHARED_W13].dtype,
+		.mask_length = 1,
+		.w13 = operands[GPUSNAP_MOE_SHARED_W13].address,
+		.w2 = operands[GPUSNAP_MOE_SHARED_W2].address,
+	};
+}
+
 static gpusnap_address take(gpusnap_address *next, uint64_t bytes)
 {
 	gpusnap_address at = *next;
 
 	*next = gsn_align_up(at + bytes, SLICE_ALIGNMENT);
 	return at;
+}
+
+/* @return bytes of scratch that it needs */
+static uint64_t lay_out_shared(const gpusnap_dispatch *dispatch, const struct gsn_layer *layer,
+	uint32_t tokens, gpusnap_address *next, struct gsn_slices *slices)
+{
+	uint64_t values = (uint64_t)tokens * sizeof(float);
+	struct gsn_moe_experts args;
+
+	if (!layer->spec->shared_intermediate)
+		return 0;
+	gsn_shared_args(layer, tokens, &args);
+	slices->shared_counters = take(next, sizeof(struct gsn_moe_counters));
+	slices->shared_logits = take(next, values);
+	slices->shared_ids = take(next, values);
+	slices->shared_weights = take(next, values);
+	slices->shared_mask = take(next, sizeof(int32_t));
+	slices->shared_y = take(next, values * layer->spec->hidden);
+	return gsn_dispatch_ops(dispatch)->moe_scratch_bytes(&args);
 }
 
 /* Bytes of a step's arrays when they begin at `base`. */
@@ -50,8 +89,10 @@ static uint64_t lay_out(const gpusnap_dispatch *dispatch, const struct gsn_layer
 	const gpusnap_moe_layer *spec = layer->spec;
 	uint64_t pairs = (uint64_t)tokens * top_k;
 	uint64_t row = (uint64_t)spec->hidden * sizeof(float);
+	uint64_t logits = (uint64_t)tokens * spec->experts * sizeof(float);
 	gpusnap_address next = base;
 	struct gsn_moe_experts args;
+	uint64_t scratch;
 
 	gsn_experts_args(layer, tokens, top_k, &args);
 	*ret_slices = (struct gsn_slices){
@@ -59,14 +100,17 @@ static uint64_t lay_out(const gpusnap_dispatch *dispatch, const struct gsn_layer
 	};
 	ret_slices->x = take(&next, tokens * row);
 	ret_slices->normed = take(&next, tokens * row);
-	ret_slices->logits = take(&next, (uint64_t)tokens * spec->experts * sizeof(float));
+	ret_slices->logits = take(&next, logits);
+	ret_slices->keys = take(&next, logits);
 	ret_slices->ids = take(&next, pairs * sizeof(int32_t));
 	ret_slices->mask_ids = take(&next, pairs * sizeof(int32_t));
 	ret_slices->weights = take(&next, pairs * sizeof(float));
 	ret_slices->mask = take(&next, spec->mask.local * sizeof(int32_t));
 	ret_slices->y = take(&next, pairs * row);
 	ret_slices->out = take(&next, tokens * row);
-	ret_slices->scratch = take(&next, gsn_dispatch_ops(dispatch)->moe_scratch_bytes(&args));
+	scratch = lay_out_shared(dispatch, layer, tokens, &next, ret_slices);
+	scratch = gsn_max(scratch, gsn_dispatch_ops(dispatch)->moe_scratch_bytes(&args));
+	ret_slices->scratch = take(&next, scratch);
 	return next - base;
 }
 

@@ -20,12 +20,19 @@ struct gsn_workspace {
 
 /* Where the arrays of one step are; types as in struct gsn_moe_route and gsn_moe_experts. */
 struct gsn_slices {
-	gpusnap_address x, normed, logits, ids, mask_ids, weights, mask, y, out, counters, scratch;
+	gpusnap_address x, normed, logits, keys, ids, mask_ids, weights, mask, y, out, counters,
+		scratch;
+	/* Of the shared expert, as of a layer that has only this one. */
+	gpusnap_address shared_logits, shared_ids, shared_weights, shared_mask, shared_y,
+		shared_counters;
 };
 
 /* Sizes of a step on `layer`, weights and scales; addresses of the workspace stay zero. */
 void gsn_experts_args(const struct gsn_layer *layer, uint32_t tokens, uint32_t top_k,
 	struct gsn_moe_experts *ret_args);
+/* The same for its shared expert, which it has, as the only one of the layer. */
+void gsn_shared_args(
+	const struct gsn_layer *layer, uint32_t tokens, struct gsn_moe_experts *ret_args);
 /*
  * Room for `tokens` inputs with `top_k` slots each on `layer`. Memory is allocated (and counted)
  * only when the largest layer of the model would not fit; what it held before is lost then.

@@ -14,7 +14,10 @@
 
 enum { MODEL_FORMAT = 1 };
 
-static const char score_name[] = "softmax";
+static const char *const score_names[] = {
+	[GPUSNAP_SCORE_SOFTMAX] = "softmax",
+	[GPUSNAP_SCORE_SIGMOID] = "sigmoid",
+};
 static const char activation_name[] = "silu";
 
 static const char *const slot_names[GPUSNAP_MOE_SLOTS] = {
@@ -25,11 +28,23 @@ static const char *const slot_names[GPUSNAP_MOE_SLOTS] = {
 	[GPUSNAP_MOE_W2_SCALE] = "w2_scale",
 	[GPUSNAP_MOE_MASK] = "mask",
 	[GPUSNAP_MOE_NORM] = "norm",
+	[GPUSNAP_MOE_SELECTION_BIAS] = "selection_bias",
+	[GPUSNAP_MOE_SHARED_W13] = "shared_w13",
+	[GPUSNAP_MOE_SHARED_W2] = "shared_w2",
+	[GPUSNAP_MOE_SHARED_GATE] = "shared_gate",
 };
 
 const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot)
 {
 	return (unsigned)slot < GPUSNAP_MOE_SLOTS ? slot_names[slot] : "unknown";
+}
+
+/* Of a number that is no score too, which decoding then refuses. */
+static const char *score_name(gpusnap_score score)
+{
+	bool known = score >= GPUSNAP_SCORE_SOFTMAX && score <= GPUSNAP_SCORE_SIGMOID;
+
+	return known ? score_names[score] : "unknown";
 }
 
 gpusnap_status gsn_moe_slot_parse(const char *name, gpusnap_moe_slot *ret_slot, gpusnap_error *err)
@@ -63,17 +78,41 @@ static gpusnap_json *encode_buffers(const gpusnap_moe_layer *layer)
 	return buffers;
 }
 
+/* Members that most layers do not have are absent there. @return not 0: no memory */
+static int add_optional(gpusnap_json *json, const gpusnap_moe_layer *layer)
+{
+	int failed = 0;
+
+	if (layer->routed_scale != 0.0f)
+		failed |= gpusnap_json_set(
+			json, "routed_scale", gpusnap_json_pack("f", (double)layer->routed_scale));
+	if (layer->groups)
+		failed |= gpusnap_json_set(json, "groups",
+			gpusnap_json_pack(
+				"[I, I]", (long long)layer->groups, (long long)layer->top_groups));
+	if (layer->shared_intermediate)
+		failed |= gpusnap_json_set(json, "shared_intermediate",
+			gpusnap_json_pack("I", (long long)layer->shared_intermediate));
+	return failed;
+}
+
 static gpusnap_json *encode_layer(const gpusnap_moe_layer *layer)
 {
-	return gpusnap_json_pack(
+	gpusnap_json *json = gpusnap_json_pack(
 		"{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:s, s:[I, I], s:f, s:o, s:o}", "module",
 		layer->module, "layer", (long long)layer->layer, "hidden", (long long)layer->hidden,
 		"intermediate", (long long)layer->intermediate, "experts",
-		(long long)layer->experts, "top_k", (long long)layer->top_k, "score", score_name,
-		"renormalise", (int)layer->renormalise, "activation", activation_name, "block",
-		(long long)layer->block_n, (long long)layer->block_k, "norm_epsilon",
-		(double)layer->norm_epsilon, "mask", gsn_mask_encode(&layer->mask), "buffers",
-		encode_buffers(layer));
+		(long long)layer->experts, "top_k", (long long)layer->top_k, "score",
+		score_name(layer->score), "renormalise", (int)layer->renormalise, "activation",
+		activation_name, "block", (long long)layer->block_n, (long long)layer->block_k,
+		"norm_epsilon", (double)layer->norm_epsilon, "mask", gsn_mask_encode(&layer->mask),
+		"buffers", encode_buffers(layer));
+
+	if (json && add_optional(json, layer)) {
+		gpusnap_json_free(json);
+		return NULL;
+	}
+	return json;
 }
 
 gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model)
@@ -150,11 +189,88 @@ static gpusnap_status decode_block(
 	return GPUSNAP_OK;
 }
 
+static gpusnap_status decode_score(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	const char *word;
+	char quoted[GSN_QUOTE_BYTES];
+	gpusnap_status status = gsn_field_text(json, "score", &word, err);
+
+	if (status)
+		return status;
+	for (int i = GPUSNAP_SCORE_SOFTMAX; i <= GPUSNAP_SCORE_SIGMOID; i++)
+		if (strcmp(word, score_names[i]) == 0) {
+			layer->score = (gpusnap_score)i;
+			return GPUSNAP_OK;
+		}
+	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+		"'score' is '%s', this build knows 'softmax' and 'sigmoid'",
+		gsn_quote(word, strlen(word), quoted));
+}
+
+static gpusnap_status decode_scale(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	const gpusnap_json *value = gpusnap_json_get(json, "routed_scale");
+	double scale = gpusnap_json_real(value, -1.0);
+
+	if (!value)
+		return GPUSNAP_OK;
+	if (!(scale > 0.0 && scale <= (double)GPUSNAP_MOE_SCALE_MAX && (float)scale > 0.0f))
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'routed_scale' is %g, expected a number above 0, up to %g", scale,
+			(double)GPUSNAP_MOE_SCALE_MAX);
+	layer->routed_scale = (float)scale;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_groups(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_json *pair;
+	int64_t groups, top;
+	gpusnap_status status;
+
+	if (!gpusnap_json_get(json, "groups"))
+		return GPUSNAP_OK;
+	status = gsn_field_array(json, "groups", 2, 2, &pair, err);
+	if (!status)
+		status = gsn_item_i64(pair, 0, 1, GPUSNAP_MOE_GROUPS_MAX, &groups, err);
+	if (!status)
+		status = gsn_item_i64(pair, 1, 1, GPUSNAP_MOE_GROUPS_MAX, &top, err);
+	if (status) {
+		gsn_error_prefix(err, "'groups'");
+		return status;
+	}
+	if (layer->experts % groups || top > groups ||
+		top * (layer->experts / groups) < layer->top_k)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'groups' is [%d, %d], expected equal groups of %u experts, the best of "
+			"which hold %u",
+			(int)groups, (int)top, layer->experts, layer->top_k);
+	layer->groups = (uint32_t)groups;
+	layer->top_groups = (uint32_t)top;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status decode_optional(
+	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	gpusnap_status status = decode_scale(json, layer, err);
+
+	if (!status)
+		status = decode_groups(json, layer, err);
+	if (!status && gpusnap_json_get(json, "shared_intermediate"))
+		status = gsn_field_u32(json, "shared_intermediate", 1, GPUSNAP_MOE_WIDTH_MAX,
+			&layer->shared_intermediate, err);
+	return status;
+}
+
 static gpusnap_status decode_arithmetic(
 	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
 {
 	double epsilon = gpusnap_json_real(gpusnap_json_get(json, "norm_epsilon"), -1.0);
-	gpusnap_status status = check_word(json, "score", score_name, err);
+	gpusnap_status status = decode_score(json, layer, err);
 
 	if (!status)
 		status = check_word(json, "activation", activation_name, err);
@@ -167,7 +283,6 @@ static gpusnap_status decode_arithmetic(
 	if (!(epsilon >= 0.0 && epsilon <= 1.0))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"'norm_epsilon' is missing or %g, expected a number from 0 to 1", epsilon);
-	layer->score = GPUSNAP_SCORE_SOFTMAX;
 	layer->activation = GPUSNAP_ACTIVATION_SILU;
 	layer->norm_epsilon = (float)epsilon;
 	return GPUSNAP_OK;
@@ -189,6 +304,39 @@ static gpusnap_status decode_buffers(
 				buffers, gpusnap_json_key(at), &layer->buffers[slot], err);
 	}
 	return status;
+}
+
+static gpusnap_status check_shared(const gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	static const gpusnap_moe_slot slots[] = {
+		GPUSNAP_MOE_SHARED_W13, GPUSNAP_MOE_SHARED_W2, GPUSNAP_MOE_SHARED_GATE};
+	bool shared = layer->shared_intermediate != 0;
+
+	for (int i = 0; i < 3; i++) {
+		bool named = layer->buffers[slots[i]] != NULL;
+
+		if (!shared && named)
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"a buffer is named for '%s', but there is no 'shared_intermediate'",
+				slot_names[slots[i]]);
+		if (shared && !named && slots[i] != GPUSNAP_MOE_SHARED_GATE)
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"no buffer is named for '%s', but 'shared_intermediate' is %u",
+				slot_names[slots[i]], layer->shared_intermediate);
+	}
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_selection(const gpusnap_moe_layer *layer, gpusnap_error *err)
+{
+	if (layer->score == GPUSNAP_SCORE_SIGMOID)
+		return GPUSNAP_OK;
+	if (layer->buffers[GPUSNAP_MOE_SELECTION_BIAS] || layer->groups)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"score '%s' with %s, this build knows them with 'sigmoid'",
+			score_names[layer->score],
+			layer->groups ? "'groups'" : "a 'selection_bias'");
+	return GPUSNAP_OK;
 }
 
 /* Which slots a layer must name, and which it must not. */
@@ -213,7 +361,7 @@ static gpusnap_status check_buffers(const gpusnap_moe_layer *layer, gpusnap_erro
 	if (layer->buffers[GPUSNAP_MOE_NORM] && layer->norm_epsilon == 0.0f)
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"'norm_epsilon' is 0, expected more where a buffer is named for 'norm'");
-	return GPUSNAP_OK;
+	return check_selection(layer, err);
 }
 
 static gpusnap_status decode_mask(const gpusnap_json *json, const gpusnap_moe_model *model,
@@ -255,11 +403,15 @@ static gpusnap_status decode_layer(const gpusnap_json *json, const gpusnap_moe_m
 	if (!status)
 		status = decode_arithmetic(json, layer, err);
 	if (!status)
+		status = decode_optional(json, layer, err);
+	if (!status)
 		status = decode_mask(json, model, layer, err);
 	if (!status)
 		status = decode_buffers(json, layer, err);
 	if (!status)
 		status = check_buffers(layer, err);
+	if (!status)
+		status = check_shared(layer, err);
 	return status;
 }
 

@@ -14,8 +14,10 @@
 
 enum {
 	CHAIN_HEAD = 4 + 8 + 4 + 4 + 4,
-	CHAIN_LINK = GPUSNAP_DIGEST_BYTES * (1 + GPUSNAP_MOE_SLOTS) + 4 + GPUSNAP_DIGEST_BYTES +
-		     GPUSNAP_DIGEST_BYTES + 8 + 8,
+	FIRST_SLOTS = GPUSNAP_MOE_NORM + 1, /* always in the chain, with or without a digest */
+	CHAIN_LINK_MAX = GPUSNAP_DIGEST_BYTES * (1 + GPUSNAP_MOE_SLOTS) +
+			 4 * (GPUSNAP_MOE_SLOTS - FIRST_SLOTS) + 4 + GPUSNAP_DIGEST_BYTES +
+			 GPUSNAP_DIGEST_BYTES + 8 + 8,
 };
 
 /* Appends at a position that it moves on. */
@@ -41,17 +43,22 @@ static gpusnap_digest chain_layer(gpusnap_digest before, const gpusnap_probe_lay
 {
 	gpusnap_digest experts = gpusnap_digest_of(
 		layer->experts, (size_t)layer->expert_count * GPUSNAP_DIGEST_BYTES);
-	uint8_t bytes[CHAIN_LINK], *at = bytes;
+	uint8_t bytes[CHAIN_LINK_MAX], *at = bytes;
 
 	put(&at, before.bytes, GPUSNAP_DIGEST_BYTES);
-	for (int i = 0; i < GPUSNAP_MOE_SLOTS; i++)
+	for (uint32_t i = 0; i < GPUSNAP_MOE_SLOTS; i++) {
+		if (i >= FIRST_SLOTS && gpusnap_digest_is_zero(layer->control[i]))
+			continue;
+		if (i >= FIRST_SLOTS)
+			put32(&at, i);
 		put(&at, layer->control[i].bytes, GPUSNAP_DIGEST_BYTES);
+	}
 	put32(&at, layer->expert_count);
 	put(&at, experts.bytes, GPUSNAP_DIGEST_BYTES);
 	put(&at, layer->output.bytes, GPUSNAP_DIGEST_BYTES);
 	put64(&at, layer->local_assignments);
 	put64(&at, layer->remote_assignments);
-	return gpusnap_digest_of(bytes, sizeof bytes);
+	return gpusnap_digest_of(bytes, (size_t)(at - bytes));
 }
 
 gpusnap_digest gpusnap_probe_digest(const gpusnap_probe *probe)

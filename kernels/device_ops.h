@@ -60,7 +60,7 @@ struct gsn_moe_counters {
 	uint32_t reserved;
 };
 
-#define GSN_MOE_GROUPS_MAX 64u
+#define GSN_MOE_GROUPS_MAX 64u /* GPUSNAP_MOE_GROUPS_MAX */
 
 /*
  * Route `tokens` inputs: x [tokens, hidden] F32 -> logits, ids, weights. All device memory. What

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/moe_args.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include <gpusnap/moe.h>
 
 #include "formats/base/fail.h"
+
+static_assert(GSN_MOE_GROUPS_MAX == GPUSNAP_MOE_GROUPS_MAX, "records hold what kernels compute");
 
 struct named_address {
 	const char *name;

@@ -37,6 +37,21 @@ static gpusnap_status count_key(
 	return count_value(gpusnap_json_get(json, key), key, ret_count, err);
 }
 
+/* A count that may be absent, null or 0, which are the same. */
+static gpusnap_status optional_count(
+	const gpusnap_json *json, const char *key, uint32_t *ret_count, gpusnap_error *err)
+{
+	const gpusnap_json *value = key ? gpusnap_json_get(json, key) : NULL;
+
+	if (gpusnap_json_kind_of(value) == GPUSNAP_JSON_NULL ||
+		(gpusnap_json_kind_of(value) == GPUSNAP_JSON_INTEGER &&
+			gpusnap_json_integer(value, 1) == 0)) {
+		*ret_count = 0;
+		return GPUSNAP_OK;
+	}
+	return count_value(value, key, ret_count, err);
+}
+
 /* ---- family ---- */
 
 static gpusnap_status unknown_family(const char *model_type, gpusnap_error *err)
@@ -102,6 +117,58 @@ static gpusnap_status parse_renormalise(
 	return GPUSNAP_OK;
 }
 
+static gpusnap_status parse_scale(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
+{
+	const char *key = config->family->keys.routed_scale;
+	const gpusnap_json *value = key ? gpusnap_json_get(json, key) : NULL;
+	double scale = gpusnap_json_real(value, -1.0);
+
+	if (!key)
+		return GPUSNAP_OK;
+	if (!value)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "key '%s' is missing", key);
+	if (!(scale > 0.0 && scale <= (double)GPUSNAP_MOE_SCALE_MAX && (float)scale > 0.0f))
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "key '%s' is no number above 0, up to %g",
+			key, (double)GPUSNAP_MOE_SCALE_MAX);
+	config->routed_scale = (float)scale;
+	return GPUSNAP_OK;
+}
+
+/* One group, or none, is all experts: nothing is left out. */
+static gpusnap_status parse_groups(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
+{
+	const struct gsn_family_keys *keys = &config->family->keys;
+	uint32_t groups, top;
+	gpusnap_status st = optional_count(json, keys->groups, &groups, err);
+
+	if (!st)
+		st = optional_count(json, keys->top_groups, &top, err);
+	if (st || (groups <= 1 && top <= 1))
+		return st;
+	if (groups == 0 || groups > GPUSNAP_MOE_GROUPS_MAX || config->experts % groups ||
+		top == 0 || top > groups ||
+		(uint64_t)top * (config->experts / groups) < config->top_k)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"%s is %u and %s is %u: no choice of %u from equal groups of %u experts",
+			keys->groups, groups, keys->top_groups, top, config->top_k,
+			config->experts);
+	config->groups = groups;
+	config->top_groups = top;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status parse_shared(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
+{
+	uint32_t shared;
+	gpusnap_status st = optional_count(json, config->family->keys.shared, &shared, err);
+
+	config->shared = !st && shared != 0;
+	return st;
+}
+
 static gpusnap_status parse_routing(
 	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
 {
@@ -115,6 +182,12 @@ static gpusnap_status parse_routing(
 			config->top_k, config->experts);
 	if (!st)
 		st = parse_renormalise(json, config, err);
+	if (!st)
+		st = parse_scale(json, config, err);
+	if (!st)
+		st = parse_groups(json, config, err);
+	if (!st)
+		st = parse_shared(json, config, err);
 	return st;
 }
 
@@ -157,6 +230,9 @@ static gpusnap_status parse_layers(
 	if (!st && step && gpusnap_json_get(json, step))
 		st = count_key(json, step, &config->sparse_step, err);
 	if (!st)
+		st = optional_count(
+			json, config->family->keys.first_dense, &config->first_dense, err);
+	if (!st)
 		st = parse_dense_layers(json, config, err);
 	return st;
 }
@@ -166,7 +242,8 @@ bool gsn_config_is_sparse(const struct gsn_config *config, uint32_t layer)
 	for (uint32_t i = 0; i < config->dense_count; i++)
 		if (config->dense_layers[i] == layer)
 			return false;
-	return layer < config->layers && (layer + 1) % config->sparse_step == 0;
+	return layer >= config->first_dense && layer < config->layers &&
+	       (layer + 1) % config->sparse_step == 0;
 }
 
 /* ---- arithmetic ---- */

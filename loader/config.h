@@ -20,7 +20,11 @@ struct gsn_config {
 	uint32_t experts;
 	uint32_t top_k;
 	uint32_t sparse_step; /* 1: every layer */
+	uint32_t first_dense; /* layers below are not sparse */
 	bool renormalise;
+	bool shared;		     /* says that there are shared experts */
+	float routed_scale;	     /* 0: none */
+	uint32_t groups, top_groups; /* 0: none */
 	float norm_epsilon;
 	uint32_t block_n, block_k; /* rows and columns a scale; 128 where not said */
 	uint32_t dense_count;

@@ -11,7 +11,7 @@
 
 #include <gpusnap/moe.h>
 
-#define GSN_RULES_MAX 10
+#define GSN_RULES_MAX 16
 
 /* How tensor parallelism cuts the tensor that a rule names. */
 enum gsn_shard_axis { GSN_SHARD_NONE, GSN_SHARD_ROWS, GSN_SHARD_COLUMNS };
@@ -36,6 +36,10 @@ struct gsn_family_keys {
 	const char *renormalise;  /* boolean; NULL: always */
 	const char *sparse_step;  /* layer l is sparse if (l + 1) % step == 0 */
 	const char *dense_layers; /* array of layers that are not sparse */
+	const char *first_dense;  /* this many layers at the beginning are not sparse */
+	const char *shared;	  /* number or width of shared experts; 0 or absent: none */
+	const char *routed_scale;
+	const char *groups, *top_groups;
 };
 
 struct gsn_family {

@@ -15,7 +15,8 @@ struct builder {
 	const struct gsn_rank *rank;
 	struct gsn_moe_sizes sizes;
 	struct gsn_scale_blocks blocks;
-	uint64_t share; /* intermediate of this rank */
+	uint64_t share;	       /* intermediate of this rank */
+	uint64_t shared_share; /* and of the shared expert; 0: it is not here */
 	gpusnap_moe_layer *layer;
 };
 
@@ -29,6 +30,19 @@ static const struct slot_buffer {
 	{GPUSNAP_MOE_W2, GPUSNAP_ROLE_WEIGHT, "experts.w2_weight"},
 	{GPUSNAP_MOE_W2_SCALE, GPUSNAP_ROLE_SCALE, "experts.w2_weight_scale_inv"},
 };
+
+static const struct slot_buffer shared_buffers[] = {
+	{GPUSNAP_MOE_SHARED_W13, GPUSNAP_ROLE_WEIGHT, "shared_expert.w13_weight"},
+	{GPUSNAP_MOE_SHARED_W2, GPUSNAP_ROLE_WEIGHT, "shared_expert.w2_weight"},
+};
+
+/* Tables that every rank which computes with them holds whole. */
+static const struct slot_buffer router_buffer = {
+	GPUSNAP_MOE_ROUTER, GPUSNAP_ROLE_ROUTER, "gate.weight"};
+static const struct slot_buffer bias_buffer = {
+	GPUSNAP_MOE_SELECTION_BIAS, GPUSNAP_ROLE_BIAS, "gate.e_score_correction_bias"};
+static const struct slot_buffer gate_buffer = {
+	GPUSNAP_MOE_SHARED_GATE, GPUSNAP_ROLE_ROUTER, "shared_expert_gate.weight"};
 
 static gpusnap_status name_slot(
 	struct builder *b, gpusnap_moe_slot slot, const char *suffix, gpusnap_error *err)
@@ -49,13 +63,13 @@ struct extent {
 	uint64_t first_column, columns;
 };
 
-static struct extent extent_of(const struct builder *b, enum gsn_shard_axis axis)
+static struct extent extent_of(const struct builder *b, enum gsn_shard_axis axis, uint64_t share)
 {
-	uint64_t first = b->share * b->rank->tp_rank;
+	uint64_t first = share * b->rank->tp_rank;
 
 	if (axis == GSN_SHARD_ROWS)
-		return (struct extent){first, b->share, 0, b->sizes.hidden};
-	return (struct extent){0, b->sizes.hidden, first, b->share};
+		return (struct extent){first, share, 0, b->sizes.hidden};
+	return (struct extent){0, b->sizes.hidden, first, share};
 }
 
 static struct gsn_view weight_view(
@@ -125,7 +139,7 @@ static gpusnap_status add_slot_views(
 static gpusnap_status add_slot(struct builder *b, const struct slot_buffer *to, gpusnap_error *err)
 {
 	const struct gsn_moe_slot_tensors *from = &b->tensors->slots[to->slot];
-	struct extent extent = extent_of(b, from->axis);
+	struct extent extent = extent_of(b, from->axis, b->share);
 	bool scales = to->role == GPUSNAP_ROLE_SCALE;
 	uint64_t rows = scales ? gsn_ceil_div(extent.rows, b->blocks.block_n) : extent.rows;
 	uint64_t columns =
@@ -147,6 +161,35 @@ static gpusnap_status add_slot(struct builder *b, const struct slot_buffer *to, 
 	return st;
 }
 
+/* [parts * rows, columns]. */
+static gpusnap_status add_shared_slot(
+	struct builder *b, const struct slot_buffer *to, gpusnap_error *err)
+{
+	const struct gsn_moe_slot_tensors *from = &b->tensors->slots[to->slot];
+	struct extent extent = extent_of(b, from->axis, b->shared_share);
+	uint64_t shape[] = {from->parts * extent.rows, extent.columns};
+	struct gsn_buffer_spec spec = {
+		.role = to->role,
+		.dtype = b->sizes.shared_dtype,
+		.rank = 2,
+		.shape = shape,
+	};
+	gpusnap_status st = name_slot(b, to->slot, to->suffix, err);
+
+	spec.name = b->layer->buffers[to->slot];
+	if (!st)
+		st = gsn_rank_state_add_buffer(b->state, &spec, err);
+	for (uint32_t i = 0; !st && i < from->parts; i++) {
+		const struct gsn_checkpoint_tensor *tensor = from->tensors[i];
+		struct gsn_view view = weight_view(tensor, &extent);
+
+		view.storage = tensor->tensor->end - tensor->tensor->begin;
+		view.target = i * gsn_view_target_bytes(&view);
+		st = gsn_rank_state_add_view(b->state, &view, err);
+	}
+	return st;
+}
+
 static gpusnap_status add_experts(struct builder *b, gpusnap_error *err)
 {
 	bool scaled = b->sizes.dtype == GPUSNAP_F8_E4M3;
@@ -160,14 +203,31 @@ static gpusnap_status add_experts(struct builder *b, gpusnap_error *err)
 
 /* ---- replicated buffers and the mask ---- */
 
-static gpusnap_status add_router(struct builder *b, gpusnap_error *err)
+/* Nothing where the layer has no such table. */
+static gpusnap_status add_table(struct builder *b, const struct slot_buffer *to, gpusnap_error *err)
 {
-	gpusnap_status st = name_slot(b, GPUSNAP_MOE_ROUTER, "gate.weight", err);
+	const struct gsn_moe_slot_tensors *from = &b->tensors->slots[to->slot];
+	gpusnap_status st;
 
+	if (!from->tensors)
+		return GPUSNAP_OK;
+	st = name_slot(b, to->slot, to->suffix, err);
 	if (st)
 		return st;
-	return gsn_rank_state_add_whole(b->state, b->tensors->slots[GPUSNAP_MOE_ROUTER].tensors[0],
-		b->layer->buffers[GPUSNAP_MOE_ROUTER], GPUSNAP_ROLE_ROUTER, err);
+	return gsn_rank_state_add_whole(
+		b->state, from->tensors[0], b->layer->buffers[to->slot], to->role, err);
+}
+
+static gpusnap_status add_shared(struct builder *b, gpusnap_error *err)
+{
+	gpusnap_status st;
+
+	if (!b->shared_share)
+		return GPUSNAP_OK;
+	st = add_table(b, &gate_buffer, err);
+	for (size_t i = 0; !st && i < sizeof shared_buffers / sizeof shared_buffers[0]; i++)
+		st = add_shared_slot(b, &shared_buffers[i], err);
+	return st;
 }
 
 /* The norm keeps the name it has in the checkpoint: dense layers have one too. */
@@ -228,7 +288,13 @@ static gpusnap_status divide(struct builder *b, const struct gsn_config *config,
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"tp_size %u does not divide the %llu rows of tensor %s", tp_size,
 			(unsigned long long)b->sizes.intermediate, first->name);
+	if (b->sizes.shared % tp_size != 0)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"tp_size %u does not divide the %llu rows of tensor %s", tp_size,
+			(unsigned long long)b->sizes.shared,
+			b->tensors->slots[GPUSNAP_MOE_SHARED_W13].tensors[0]->tensor->name);
 	b->share = b->sizes.intermediate / tp_size;
+	b->shared_share = b->rank->ep_rank == 0 ? b->sizes.shared / tp_size : 0;
 	if (b->sizes.dtype == GPUSNAP_F8_E4M3)
 		st = gsn_scale_blocks_choose(
 			config->block_n, config->block_k, b->share, tp_size, &b->blocks, err);
@@ -252,6 +318,10 @@ static gpusnap_status describe(
 	layer->top_k = config->top_k;
 	layer->score = config->family->score;
 	layer->renormalise = config->renormalise;
+	layer->routed_scale = config->routed_scale;
+	layer->groups = config->groups;
+	layer->top_groups = config->top_groups;
+	layer->shared_intermediate = (uint32_t)b->shared_share;
 	layer->activation = GPUSNAP_ACTIVATION_SILU;
 	layer->block_n = b->blocks.block_n;
 	layer->block_k = b->blocks.block_k;
@@ -281,9 +351,13 @@ gpusnap_status gsn_moe_layer_build(struct gsn_rank_state *state,
 	if (!st)
 		st = add_norm(&b, err);
 	if (!st)
-		st = add_router(&b, err);
+		st = add_table(&b, &router_buffer, err);
+	if (!st)
+		st = add_table(&b, &bias_buffer, err);
 	if (!st)
 		st = add_experts(&b, err);
+	if (!st)
+		st = add_shared(&b, err);
 	if (!st)
 		st = add_mask(&b, err);
 	return st;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GSN_MOE_LAYER_H
 #define GSN_MOE_LAYER_H
-/* One rank's share of a MoE layer: fused buffers, the views that fill them, the description. */
+/*
+ * One rank's share of a MoE layer: fused buffers, the views that fill them, the description. The
+ * shared expert, whose output is to be added once, lives on expert-parallel rank 0.
+ */
 #include <gpusnap/moe.h>
 
 #include "loader/moe_tensors.h"

@@ -123,18 +123,36 @@ static bool is_scaled(const struct gsn_moe_tensors *layer)
 	return weight && weight->tensor->dtype == GPUSNAP_F8_E4M3;
 }
 
-static bool is_required(gpusnap_moe_slot slot, bool scaled)
+static bool is_shared_slot(gpusnap_moe_slot slot)
+{
+	return slot == GPUSNAP_MOE_SHARED_W13 || slot == GPUSNAP_MOE_SHARED_W2 ||
+	       slot == GPUSNAP_MOE_SHARED_GATE;
+}
+
+/* The tensors say so, or config.json does. */
+static bool has_shared(const struct gsn_moe_tensors *layer, const struct gsn_config *config)
+{
+	bool any = config->shared;
+
+	for (int s = 0; s < GPUSNAP_MOE_SLOTS; s++)
+		any |= is_shared_slot((gpusnap_moe_slot)s) && layer->slots[s].tensors;
+	return any;
+}
+
+/* Of a slot that the family has a rule for. */
+static bool is_required(gpusnap_moe_slot slot, bool scaled, bool shared)
 {
 	switch (slot) {
 	case GPUSNAP_MOE_ROUTER:
 	case GPUSNAP_MOE_W13:
 	case GPUSNAP_MOE_W2:
+	case GPUSNAP_MOE_SELECTION_BIAS:
 		return true;
 	case GPUSNAP_MOE_W13_SCALE:
 	case GPUSNAP_MOE_W2_SCALE:
 		return scaled;
 	default:
-		return false;
+		return shared && is_shared_slot(slot);
 	}
 }
 
@@ -143,11 +161,12 @@ static gpusnap_status check_complete(
 {
 	struct missing missing = {0};
 	bool scaled = is_scaled(layer);
+	bool shared = has_shared(layer, config);
 	gpusnap_status st = GPUSNAP_OK;
 
 	for (const struct gsn_tensor_rule *rule = config->family->rules; !st && rule->pattern;
 		rule++)
-		if (is_required(rule->slot, scaled))
+		if (is_required(rule->slot, scaled, shared))
 			st = find_missing(&missing, rule, layer, config, err);
 	if (st || !missing.count)
 		return st;
@@ -270,6 +289,68 @@ static gpusnap_status check_weights(
 	return st;
 }
 
+static gpusnap_status check_selection_bias(
+	const struct gsn_moe_tensors *layer, const struct gsn_config *config, gpusnap_error *err)
+{
+	const struct gsn_moe_slot_tensors *slot = &layer->slots[GPUSNAP_MOE_SELECTION_BIAS];
+	const gpusnap_tensor *t;
+
+	if (!slot->tensors)
+		return GPUSNAP_OK;
+	t = slot->tensors[0]->tensor;
+	if (t->rank == 1 && t->shape[0] == config->experts && is_float(t->dtype))
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_FORMAT,
+		"selection bias %s is %s [%llu] of rank %u; expected BF16, F16 or F32 [%u]",
+		t->name, gpusnap_dtype_name(t->dtype),
+		(unsigned long long)(t->rank ? t->shape[0] : 0), t->rank, config->experts);
+}
+
+static gpusnap_status check_shared_gate(
+	const struct gsn_moe_tensors *layer, uint64_t hidden, gpusnap_error *err)
+{
+	const struct gsn_moe_slot_tensors *slot = &layer->slots[GPUSNAP_MOE_SHARED_GATE];
+	const gpusnap_tensor *t;
+
+	if (!slot->tensors)
+		return GPUSNAP_OK;
+	t = slot->tensors[0]->tensor;
+	if (!is_float(t->dtype))
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "gate %s is %s; expected BF16, F16 or F32",
+			t->name, gpusnap_dtype_name(t->dtype));
+	return check_matrix(slot->tensors[0], 1, hidden, err);
+}
+
+static gpusnap_status check_shared(
+	const struct gsn_moe_tensors *layer, struct gsn_moe_sizes *sizes, gpusnap_error *err)
+{
+	const struct gsn_moe_slot_tensors *w13 = &layer->slots[GPUSNAP_MOE_SHARED_W13];
+	const struct gsn_moe_slot_tensors *w2 = &layer->slots[GPUSNAP_MOE_SHARED_W2];
+	const gpusnap_tensor *first;
+	gpusnap_status st;
+
+	if (!w13->tensors)
+		return GPUSNAP_OK;
+	first = w13->tensors[0]->tensor;
+	if (first->rank != 2 || first->shape[0] == 0 || first->shape[0] > UINT32_MAX / 2)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"tensor %s is no matrix [intermediate, hidden]", first->name);
+	if (!is_float(first->dtype))
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"tensor %s is %s; weights of shared experts may be BF16, F16 or F32",
+			first->name, gpusnap_dtype_name(first->dtype));
+	sizes->shared = first->shape[0];
+	sizes->shared_dtype = first->dtype;
+	st = check_slot_shapes(w13, sizes->shared, sizes->hidden, err);
+	if (!st)
+		st = check_slot_shapes(w2, sizes->hidden, sizes->shared, err);
+	if (!st)
+		st = check_slot_dtype(w13, sizes->shared_dtype, err);
+	if (!st)
+		st = check_slot_dtype(w2, sizes->shared_dtype, err);
+	return st ? st : check_shared_gate(layer, sizes->hidden, err);
+}
+
 /* ---- scales ---- */
 
 static gpusnap_status refuse_scales(
@@ -330,7 +411,11 @@ gpusnap_status gsn_moe_tensors_check(const struct gsn_moe_tensors *layer,
 	if (!st)
 		st = check_norm(layer, sizes.hidden, err);
 	if (!st)
+		st = check_selection_bias(layer, config, err);
+	if (!st)
 		st = check_weights(layer, &sizes, err);
+	if (!st)
+		st = check_shared(layer, &sizes, err);
 	if (!st)
 		st = check_all_scales(layer, config, &sizes, err);
 	if (!st)

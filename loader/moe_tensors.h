@@ -32,6 +32,8 @@ struct gsn_moe_sizes {
 	uint64_t hidden;
 	uint64_t intermediate;
 	gpusnap_dtype dtype; /* of the experts' weights */
+	uint64_t shared;     /* intermediate of the shared expert; 0: none */
+	gpusnap_dtype shared_dtype;
 };
 
 /* E_FORMAT: an expert that config.json does not count, a parameter given twice. */

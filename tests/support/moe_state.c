@@ -61,6 +61,24 @@ static char *named(uint32_t layer, gpusnap_moe_slot slot)
 	return gsn_printf("layers.%u.%s", layer, gpusnap_moe_slot_name(slot));
 }
 
+static bool has_slot(
+	const gpusnap_moe_layer *layer, gpusnap_moe_slot slot, const struct moe_shape *shape)
+{
+	switch (slot) {
+	case GPUSNAP_MOE_W13_SCALE:
+	case GPUSNAP_MOE_W2_SCALE:
+		return shape->dtype == GPUSNAP_F8_E4M3;
+	case GPUSNAP_MOE_SELECTION_BIAS:
+		return shape->sigmoid;
+	case GPUSNAP_MOE_SHARED_W13:
+	case GPUSNAP_MOE_SHARED_W2:
+	case GPUSNAP_MOE_SHARED_GATE:
+		return layer->shared_intermediate != 0;
+	default:
+		return true;
+	}
+}
+
 static void describe_layer(gpusnap_moe_layer *layer, uint32_t index, const struct moe_shape *shape)
 {
 	bool scaled = shape->dtype == GPUSNAP_F8_E4M3;
@@ -72,7 +90,11 @@ static void describe_layer(gpusnap_moe_layer *layer, uint32_t index, const struc
 		.intermediate = shape->intermediate,
 		.experts = shape->experts,
 		.top_k = shape->top_k,
-		.score = GPUSNAP_SCORE_SOFTMAX,
+		.score = shape->sigmoid ? GPUSNAP_SCORE_SIGMOID : GPUSNAP_SCORE_SOFTMAX,
+		.routed_scale = shape->sigmoid ? 2.5f : 0.0f,
+		.groups = shape->sigmoid ? shape->experts / 4 : 0,
+		.top_groups = shape->sigmoid ? 1 : 0,
+		.shared_intermediate = shape->sigmoid && shape->ep_rank == 0 ? 56 : 0,
 		.renormalise = true,
 		.activation = GPUSNAP_ACTIVATION_SILU,
 		.block_n = scaled ? shape->block : 0,
@@ -86,7 +108,7 @@ static void describe_layer(gpusnap_moe_layer *layer, uint32_t index, const struc
 	gpusnap_expert_block(shape->experts, shape->ep_rank, shape->ep_size, &layer->mask.first,
 		&layer->mask.local);
 	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS; slot++)
-		if (scaled || (slot != GPUSNAP_MOE_W13_SCALE && slot != GPUSNAP_MOE_W2_SCALE))
+		if (has_slot(layer, (gpusnap_moe_slot)slot, shape))
 			layer->buffers[slot] = named(index, (gpusnap_moe_slot)slot);
 }
 
@@ -121,6 +143,7 @@ static struct tensor tensor_of(
 	uint64_t hidden = layer->hidden;
 	uint64_t inner = layer->intermediate;
 	uint64_t block = shape->block;
+	uint64_t shared = layer->shared_intermediate;
 
 	switch (slot) {
 	case GPUSNAP_MOE_ROUTER:
@@ -141,6 +164,14 @@ static struct tensor tensor_of(
 	case GPUSNAP_MOE_MASK:
 		return (struct tensor){GPUSNAP_ROLE_EXPERT_MASK, GPUSNAP_I32, 1,
 			{gpusnap_mask_length(&layer->mask)}};
+	case GPUSNAP_MOE_SELECTION_BIAS:
+		return (struct tensor){GPUSNAP_ROLE_BIAS, GPUSNAP_F32, 1, {layer->experts}};
+	case GPUSNAP_MOE_SHARED_W13:
+		return (struct tensor){GPUSNAP_ROLE_WEIGHT, GPUSNAP_BF16, 2, {2 * shared, hidden}};
+	case GPUSNAP_MOE_SHARED_W2:
+		return (struct tensor){GPUSNAP_ROLE_WEIGHT, GPUSNAP_BF16, 2, {hidden, shared}};
+	case GPUSNAP_MOE_SHARED_GATE:
+		return (struct tensor){GPUSNAP_ROLE_ROUTER, GPUSNAP_BF16, 2, {1, hidden}};
 	default:
 		return (struct tensor){GPUSNAP_ROLE_WEIGHT, GPUSNAP_BF16, 1, {hidden}};
 	}

@@ -24,6 +24,8 @@ struct moe_shape {
 	uint32_t block;	     /* of F8_E4M3 */
 	gpusnap_mask_kind mask;
 	uint32_t ep_rank, ep_size;
+	/* Sigmoid, groups of 4, selection bias, scale, and on rank 0 a gated shared expert. */
+	bool sigmoid;
 	bool unregistered_masks;
 	bool forget_unclaimed;	/* policy zero for bytes that no buffer names */
 	bool zero_masks;	/* leave them to gpusnap_dispatch_build_mask() */

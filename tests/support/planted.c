@@ -8,12 +8,18 @@
 #include "formats/base/alloc.h"
 #include "tests/support/suite.h"
 
+/* glm4_moe's small checkpoint has one MoE layer. */
+static uint32_t plant_layer(const struct moe_state *state)
+{
+	return state->model->layer_count > PLANT_LAYER ? PLANT_LAYER : 0;
+}
+
 static int32_t *mask_of(const struct plant *at)
 {
 	return (int32_t *)(void *)at->bytes;
 }
 
-void plant_mask_zero(const struct plant *at)
+void plant_all_zero(const struct plant *at)
 {
 	memset(at->bytes, 0, at->size);
 }
@@ -45,7 +51,7 @@ static void mask_lost_bit(const struct plant *at)
 
 static void mask_extra_bit(const struct plant *at)
 {
-	uint32_t at_zero = at->spec->mask.kind == GPUSNAP_MASK_DEEPEP ? at->spec->mask.local : 1;
+	uint32_t at_zero = first_one(at) == 0 ? at->spec->mask.local : 1;
 
 	mask_of(at)[at_zero] = 1;
 }
@@ -54,7 +60,7 @@ static void mask_of_another_rank(const struct plant *at)
 {
 	gpusnap_mask_type other = at->spec->mask;
 
-	other.first = 0;
+	other.first = other.first ? 0 : other.local;
 	gpusnap_mask_fill(&other, mask_of(at));
 }
 
@@ -128,6 +134,19 @@ void plant_one_bit(const struct plant *at)
 	at->bytes[at->size / 2] ^= 0x04;
 }
 
+static void gate_and_up_swapped(const struct plant *at)
+{
+	const struct plant whole = {.expert = at->bytes, .part = at->size};
+
+	expert_gate_and_up_swapped(&whole);
+}
+
+static void last_not_a_number(const struct plant *at)
+{
+	at->bytes[at->size - 1] = 0x7f;
+	at->bytes[at->size - 2] = 0xff;
+}
+
 enum { ALL = 0, FP8 = 1, NOT_DEEPEP = 2, WITH_SINK = 4 };
 
 static const struct fault {
@@ -142,7 +161,7 @@ static const struct fault {
 	{                                                                                          \
 #function, function, GPUSNAP_MOE_MASK, GPUSNAP_FAILURE_STRUCTURE, false, only      \
 	}
-	MASK(plant_mask_zero, ALL),
+	MASK(plant_all_zero, ALL),
 	MASK(mask_all_one, ALL),
 	MASK(mask_shifted, ALL),
 	MASK(mask_lost_bit, ALL),
@@ -172,6 +191,22 @@ static const struct fault {
 	{"router rows_swapped", rows_swapped, GPUSNAP_MOE_ROUTER, GPUSNAP_FAILURE_CONTROL, false,
 		ALL},
 	{"router one_bit", plant_one_bit, GPUSNAP_MOE_ROUTER, GPUSNAP_FAILURE_CONTROL, false, ALL},
+	{"bias zero", plant_all_zero, GPUSNAP_MOE_SELECTION_BIAS, GPUSNAP_FAILURE_CONTROL, false,
+		ALL},
+	{"bias one_bit", plant_one_bit, GPUSNAP_MOE_SELECTION_BIAS, GPUSNAP_FAILURE_CONTROL, false,
+		ALL},
+	{"bias not finite", last_not_a_number, GPUSNAP_MOE_SELECTION_BIAS,
+		GPUSNAP_FAILURE_STRUCTURE, false, ALL},
+	{"shared w13 zero", plant_all_zero, GPUSNAP_MOE_SHARED_W13, GPUSNAP_FAILURE_CONTROL, false,
+		ALL},
+	{"shared w13 swapped", gate_and_up_swapped, GPUSNAP_MOE_SHARED_W13, GPUSNAP_FAILURE_CONTROL,
+		false, ALL},
+	{"shared w2 one_bit", plant_one_bit, GPUSNAP_MOE_SHARED_W2, GPUSNAP_FAILURE_CONTROL, false,
+		ALL},
+	{"shared w2 not finite", last_not_a_number, GPUSNAP_MOE_SHARED_W2,
+		GPUSNAP_FAILURE_STRUCTURE, false, ALL},
+	{"shared gate zero", plant_all_zero, GPUSNAP_MOE_SHARED_GATE, GPUSNAP_FAILURE_CONTROL,
+		false, ALL},
 	{"norm one_bit", plant_one_bit, GPUSNAP_MOE_NORM, GPUSNAP_FAILURE_CONTROL, false, ALL},
 };
 
@@ -179,10 +214,10 @@ enum { FAULT_COUNT = sizeof faults / sizeof faults[0] };
 
 static bool applies(const struct fault *fault, const struct moe_state *state)
 {
-	const gpusnap_moe_layer *spec = &state->model->layers[PLANT_LAYER];
+	const gpusnap_moe_layer *spec = &state->model->layers[plant_layer(state)];
 	bool deepep = spec->mask.kind == GPUSNAP_MASK_DEEPEP;
 
-	return !((fault->only & FP8) && spec->block_n == 0) &&
+	return spec->buffers[fault->slot] && !((fault->only & FP8) && spec->block_n == 0) &&
 	       !((fault->only & NOT_DEEPEP) && deepep) &&
 	       !((fault->only & WITH_SINK) && !deepep &&
 		       spec->mask.kind != GPUSNAP_MASK_VLLM_AITER);
@@ -190,7 +225,7 @@ static bool applies(const struct fault *fault, const struct moe_state *state)
 
 struct plant plant_place(const struct moe_state *state, gpusnap_moe_slot slot, uint32_t local)
 {
-	const gpusnap_moe_layer *spec = &state->model->layers[PLANT_LAYER];
+	const gpusnap_moe_layer *spec = &state->model->layers[plant_layer(state)];
 	struct plant at = {.spec = spec, .dtype = GPUSNAP_I32};
 	gpusnap_buffer_info info;
 	gpusnap_error err;
@@ -199,7 +234,7 @@ struct plant plant_place(const struct moe_state *state, gpusnap_moe_slot slot, u
 		ck_ok(gpusnap_buffer_find(state->registry, spec->buffers[slot], &info, &err));
 		at.dtype = info.dtype;
 	}
-	at.bytes = moe_state_bytes(state, PLANT_LAYER, slot, &at.size);
+	at.bytes = moe_state_bytes(state, plant_layer(state), slot, &at.size);
 	at.part = at.size / spec->mask.local;
 	at.expert = at.bytes + local * at.part;
 	return at;
@@ -252,7 +287,7 @@ void check_proved(
 void check_failure(const struct moe_state *state, const gpusnap_failure *got, const char *name,
 	gpusnap_failure_kind kind, gpusnap_moe_slot slot, int32_t expert)
 {
-	const char *buffer = state->model->layers[PLANT_LAYER].buffers[slot];
+	const char *buffer = state->model->layers[plant_layer(state)].buffers[slot];
 
 	ck_assert_msg(got->buffer && strcmp(got->buffer, buffer) == 0, "%s: names %s, not %s: %s",
 		name, got->buffer ? got->buffer : "nothing", buffer, got->detail);
@@ -260,7 +295,7 @@ void check_failure(const struct moe_state *state, const gpusnap_failure *got, co
 		gpusnap_failure_kind_name(got->kind), got->detail);
 	ck_assert_msg(got->expert == expert, "%s: expert %d, not %d: %s", name, got->expert, expert,
 		got->detail);
-	ck_assert_uint_eq(got->layer, state->model->layers[PLANT_LAYER].layer);
+	ck_assert_uint_eq(got->layer, state->model->layers[plant_layer(state)].layer);
 	ck_assert_msg(got->leaf >= 0, "%s: no leaf: %s", name, got->detail);
 	ck_assert_msg(got->detail[0] != '\0', "%s: no detail", name);
 }

@@ -18,7 +18,7 @@ struct plant {
 };
 
 struct plant plant_place(const struct moe_state *state, gpusnap_moe_slot slot, uint32_t local);
-void plant_mask_zero(const struct plant *at);
+void plant_all_zero(const struct plant *at);
 void plant_expert_zero(const struct plant *at);
 void plant_expert_bit(const struct plant *at);
 void plant_scale_doubled(const struct plant *at);

@@ -122,7 +122,8 @@ START_TEST(missing_and_wrong_keys_are_named)
 			GPUSNAP_E_FORMAT},
 		{"[64, 128]", "[64, 0]", "key 'weight_block_size' is 0", GPUSNAP_E_FORMAT},
 		{"qwen3_moe", "llama",
-			"model_type 'llama' is unknown; known are qwen3_moe, mixtral, deepseek_v3",
+			"model_type 'llama' is unknown; known are qwen3_moe, mixtral, qwen2_moe, "
+			"glm4_moe, ",
 			GPUSNAP_E_UNSUPPORTED},
 	};
 

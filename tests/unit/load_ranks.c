@@ -12,13 +12,18 @@ static char scratch[PATH_MAX];
 
 struct names {
 	const char *checkpoint;
-	const char *block;	      /* what the checkpoint calls the MoE block */
-	const char *gate, *up, *down; /* NULL: experts are not fused */
+	const char *block;		       /* what the checkpoint calls the MoE block */
+	const char *gate, *up, *down;	       /* NULL: experts are not fused */
+	uint32_t experts, first_layer, layers; /* MoE layers */
+	const char *shared;		       /* expert; NULL: none */
+	bool gated;
 };
 static const struct names models[] = {
-	{"qwen3_moe", "mlp", "gate_proj", "up_proj", "down_proj"},
-	{"qwen3_moe_fp8", "mlp", "gate_proj", "up_proj", "down_proj"},
-	{"mixtral", "block_sparse_moe", "w1", "w3", "w2"},
+	{"qwen3_moe", "mlp", "gate_proj", "up_proj", "down_proj", 16, 0, 2, NULL, false},
+	{"qwen3_moe_fp8", "mlp", "gate_proj", "up_proj", "down_proj", 8, 0, 2, NULL, false},
+	{"mixtral", "block_sparse_moe", "w1", "w3", "w2", 8, 0, 2, NULL, false},
+	{"qwen2_moe", "mlp", "gate_proj", "up_proj", "down_proj", 16, 0, 2, "shared_expert", true},
+	{"glm4_moe", "mlp", "gate_proj", "up_proj", "down_proj", 16, 1, 1, "shared_experts", false},
 };
 enum { MODELS = sizeof models / sizeof models[0], RANKS_MAX = 8 };
 
@@ -233,6 +238,77 @@ static void check_w2_scales(const struct layer_view *v)
 	free(scales);
 }
 
+/* ---- the shared expert ---- */
+
+static struct test_tensor *shared_tensor(const struct layer_view *v, const char *projection)
+{
+	char name[160];
+
+	(void)snprintf(name, sizeof name, "model.layers.%u.mlp.%s.%s.weight", v->layer->layer,
+		v->names->shared, projection);
+	return test_checkpoint_find(v->checkpoint, name);
+}
+
+static void check_shared_w13(const struct layer_view *v)
+{
+	uint64_t part = (uint64_t)v->layer->shared_intermediate * v->layer->hidden * 2;
+	uint8_t *w13 = buffer_bytes(
+		v->rank, v->layer->buffers[GPUSNAP_MOE_SHARED_W13], GPUSNAP_BF16, 2 * part);
+
+	ck_assert_mem_eq(w13, shared_tensor(v, v->names->gate)->data + v->tp_rank * part, part);
+	ck_assert_mem_eq(
+		w13 + part, shared_tensor(v, v->names->up)->data + v->tp_rank * part, part);
+	free(w13);
+}
+
+static void check_shared_w2(const struct layer_view *v)
+{
+	uint64_t run = 2ull * v->layer->shared_intermediate;
+	uint8_t *w2 = buffer_bytes(v->rank, v->layer->buffers[GPUSNAP_MOE_SHARED_W2], GPUSNAP_BF16,
+		v->layer->hidden * run);
+	const uint8_t *down = shared_tensor(v, v->names->down)->data;
+	uint64_t wrong = 0;
+
+	for (uint64_t r = 0; r < v->layer->hidden; r++)
+		wrong += memcmp(w2 + r * run, down + (r * v->tp + v->tp_rank) * run, run) != 0;
+	ck_assert_uint_eq(wrong, 0);
+	free(w2);
+}
+
+static void check_shared_gate(const struct layer_view *v)
+{
+	char name[160];
+	struct test_tensor *gate;
+	uint8_t *bytes;
+
+	(void)snprintf(name, sizeof name, "model.layers.%u.mlp.shared_expert_gate.weight",
+		v->layer->layer);
+	gate = test_checkpoint_find(v->checkpoint, name);
+	ck_assert_str_eq(v->layer->buffers[GPUSNAP_MOE_SHARED_GATE], name);
+	bytes = buffer_bytes(v->rank, name, gate->dtype, gate->bytes);
+	ck_assert_mem_eq(bytes, gate->data, gate->bytes);
+	free(bytes);
+}
+
+/* It lives on expert-parallel rank 0, cut as experts are. Returns its buffers. */
+static uint32_t check_shared(const struct layer_view *v)
+{
+	bool here = v->names->shared && v->layer->mask.rank == 0;
+
+	ck_assert((v->layer->shared_intermediate != 0) == here);
+	ck_assert(
+		(v->layer->buffers[GPUSNAP_MOE_SHARED_GATE] != NULL) == (here && v->names->gated));
+	if (!here)
+		return 0;
+	ck_assert_uint_eq(
+		v->layer->shared_intermediate * v->tp, shared_tensor(v, v->names->gate)->shape[0]);
+	check_shared_w13(v);
+	check_shared_w2(v);
+	if (v->names->gated)
+		check_shared_gate(v);
+	return v->names->gated ? 3 : 2;
+}
+
 /* ---- everything else ---- */
 
 static void check_mask(const struct layer_view *v)
@@ -276,6 +352,8 @@ static uint32_t check_replicated(
 
 		if (names->gate && strstr(t->name, ".experts."))
 			continue;
+		if (names->shared && strstr(t->name, ".shared_expert"))
+			continue;
 		buffer_name(names, t->name, name);
 		bytes = buffer_bytes(rank, name, t->dtype, t->bytes);
 		ck_assert_mem_eq(bytes, t->data, t->bytes);
@@ -291,16 +369,16 @@ static void check_rank(
 	const gpusnap_moe_model *model = rank->loaded.model;
 	uint32_t buffers = check_replicated(checkpoint, names, rank);
 
-	ck_assert_uint_eq(model->layer_count, 2);
+	ck_assert_uint_eq(model->layer_count, names->layers);
 	for (uint32_t i = 0; i < model->layer_count; i++) {
 		struct layer_view v = {
 			checkpoint, names, rank, &model->layers[i], model->tp_rank, model->tp_size};
 
-		ck_assert_uint_eq(v.layer->layer, i);
+		ck_assert_uint_eq(v.layer->layer, names->first_layer + i);
 		check_w13(&v);
 		check_w2(&v);
 		check_mask(&v);
-		buffers += 3;
+		buffers += 3 + check_shared(&v);
 		if (!v.layer->block_n)
 			continue;
 		check_w13_scales(&v);
@@ -327,7 +405,7 @@ static void check_grid(
 			experts += rank.loaded.model->layers[0].mask.local;
 		close_rank(&rank);
 	}
-	ck_assert_uint_eq(experts, strcmp(names->checkpoint, "qwen3_moe") == 0 ? 16 : 8);
+	ck_assert_uint_eq(experts, names->experts);
 }
 
 static void check_all_ranks(const char *directory, const struct names *names)
@@ -518,6 +596,62 @@ START_TEST(model_description_is_complete_and_recorded)
 		layer->buffers[GPUSNAP_MOE_NORM], "model.layers.1.post_attention_layernorm.weight");
 	gpusnap_moe_model_free(recorded);
 	close_rank(&rank);
+}
+END_TEST
+
+START_TEST(routing_of_a_sigmoid_family_is_described)
+{
+	char directory[PATH_MAX];
+	gpusnap_load_options options = ranks(1, 2, 0, 2);
+	const gpusnap_moe_layer *layer;
+	struct rank rank;
+
+	model_directory(directory, "glm4_moe");
+	load_rank(&rank, directory, &options);
+	layer = &rank.loaded.model->layers[0];
+	ck_assert_str_eq(layer->module, "model.layers.1.mlp");
+	ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SIGMOID);
+	ck_assert(layer->renormalise);
+	ck_assert_float_eq(layer->routed_scale, 1.0f);
+	ck_assert_uint_eq(layer->groups, 0); /* n_group 1: nothing to choose */
+	ck_assert_uint_eq(layer->shared_intermediate, 48);
+	ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SELECTION_BIAS],
+		"model.layers.1.mlp.gate.e_score_correction_bias");
+	close_rank(&rank);
+}
+END_TEST
+
+START_TEST(shared_experts_that_are_missing_or_misshapen_are_named)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("qwen2_moe", folder);
+	struct test_tensor *t;
+	gpusnap_error err;
+
+	t = test_checkpoint_find(checkpoint, "model.layers.1.mlp.shared_expert.up_proj.weight");
+	*t = checkpoint->tensors[--checkpoint->tensor_count];
+	t = test_checkpoint_find(checkpoint, "model.layers.1.mlp.shared_expert_gate.weight");
+	*t = checkpoint->tensors[--checkpoint->tensor_count];
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT,
+		"layer 1 lacks 2 tensors: model.layers.1.mlp.shared_expert_gate.weight, "
+		"model.layers.1.mlp.shared_expert.up_proj.weight");
+	checkpoint = rewrite("qwen2_moe", folder);
+	t = test_checkpoint_find(checkpoint, "model.layers.0.mlp.shared_expert_gate.weight");
+	t->shape[0] = 2;
+	t->shape[1] = 64;
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT,
+		"shared_expert_gate.weight has shape [2, 64], expected [1, 128]");
+	checkpoint = rewrite("glm4_moe", folder);
+	t = test_checkpoint_find(checkpoint, "model.layers.1.mlp.gate.e_score_correction_bias");
+	t->dtype = GPUSNAP_I16;
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT,
+		"gate.e_score_correction_bias is I16 [16] of rank 1; expected BF16, F16 or F32 "
+		"[16]");
+	checkpoint = rewrite("glm4_moe", folder);
+	t = test_checkpoint_find(checkpoint, "model.layers.1.mlp.shared_experts.gate_proj.weight");
+	t->dtype = GPUSNAP_I16;
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_UNSUPPORTED,
+		"shared_experts.gate_proj.weight is I16");
 }
 END_TEST
 
@@ -1040,6 +1174,8 @@ int main(void)
 		single_file_loads_with_and_without_the_model_prefix,
 		bf16_scales_are_widened_to_f32,
 		model_description_is_complete_and_recorded,
+		routing_of_a_sigmoid_family_is_described,
+		shared_experts_that_are_missing_or_misshapen_are_named,
 		buffers_are_aligned_and_leave_no_hole,
 		compaction_changes_the_copies_and_not_the_bytes,
 		every_engine_and_block_size_gives_the_same_bytes,

@@ -181,10 +181,77 @@ END_TEST
 
 START_TEST(what_this_build_cannot_compute_is_refused_by_name)
 {
-	refused("'softmax'", "'sigmoid'", GPUSNAP_E_UNSUPPORTED,
-		"'score' is 'sigmoid', this build knows 'softmax'");
+	refused("'softmax'", "'sqrtsoftplus'", GPUSNAP_E_UNSUPPORTED,
+		"'score' is 'sqrtsoftplus', this build knows 'softmax' and 'sigmoid'");
+	refused("'top_k':2", "'top_k':2,'groups':[7,2]", GPUSNAP_E_UNSUPPORTED,
+		"score 'softmax' with 'groups'");
+	refused("'norm':'n0'", "'norm':'n0','selection_bias':'c'", GPUSNAP_E_UNSUPPORTED,
+		"score 'softmax' with a 'selection_bias'");
 	refused("'silu'", "'gelu'", GPUSNAP_E_UNSUPPORTED, "'activation' is 'gelu'");
 	refused("'format':1", "'format':2", GPUSNAP_E_UNSUPPORTED, "format 2, this build reads 1");
+}
+END_TEST
+
+/* The second layer with a sigmoid and a shared expert. */
+#define SECOND                                                                                     \
+	"'top_k':7,'score':'softmax','renormalise':false,'activation':'silu','block':[0,0],"       \
+	"'norm_epsilon':0,"                                                                        \
+	"'mask':{'kind':'deepep','experts':7,'local':2,'first':3,'shared':0,'ep':[1,3]},"          \
+	"'buffers':{'router':'r1','w13':'a1','w2':'b1'"
+#define SIGMOID(optional, buffers)                                                                 \
+	"'top_k':2,'score':'sigmoid','renormalise':false,'activation':'silu','block':[0,0],"       \
+	"'norm_epsilon':0,"                                                                        \
+	"'mask':{'kind':'deepep','experts':7,'local':2,'first':3,'shared':0,'ep':[1,3]}," optional \
+	"'buffers':{'router':'r1','w13':'a1','w2':'b1'" buffers
+#define SHARED ",'shared_w13':'s','shared_w2':'t'"
+
+START_TEST(optional_members_are_read_and_written_back)
+{
+	gpusnap_json *json =
+		parse(SECOND, SIGMOID("'routed_scale':2.5,'groups':[7,2],'shared_intermediate':32,",
+				      SHARED ",'shared_gate':'u','selection_bias':'c'"));
+	gpusnap_moe_model *model;
+
+	for (int i = 0; i < 2; i++) {
+		const gpusnap_moe_layer *layer;
+
+		ck_ok(gpusnap_moe_model_decode(json, &model, &err));
+		gpusnap_json_free(json);
+		layer = &model->layers[1];
+		ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SIGMOID);
+		ck_assert_float_eq(layer->routed_scale, 2.5f);
+		ck_assert_uint_eq(layer->groups, 7);
+		ck_assert_uint_eq(layer->top_groups, 2);
+		ck_assert_uint_eq(layer->shared_intermediate, 32);
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SELECTION_BIAS], "c");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SHARED_W13], "s");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SHARED_W2], "t");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SHARED_GATE], "u");
+		ck_assert_float_eq(model->layers[0].routed_scale, 0.0f);
+		ck_assert_uint_eq(model->layers[0].groups, 0);
+		json = gpusnap_moe_model_encode(model);
+		gpusnap_moe_model_free(model);
+		ck_assert_ptr_nonnull(json);
+	}
+	gpusnap_json_free(json);
+}
+END_TEST
+
+START_TEST(impossible_optional_members_are_refused)
+{
+	refused(SECOND, SIGMOID("'routed_scale':0,", ""), GPUSNAP_E_FORMAT, "'routed_scale' is 0");
+	refused(SECOND, SIGMOID("'routed_scale':2e6,", ""), GPUSNAP_E_FORMAT, "up to 1e+06");
+	refused(SECOND, SIGMOID("'groups':[2,1],", ""), GPUSNAP_E_FORMAT, "'groups' is [2, 1]");
+	refused(SECOND, SIGMOID("'groups':[7,1],", ""), GPUSNAP_E_FORMAT,
+		"equal groups of 7 experts, the best of which hold 2");
+	refused(SECOND, SIGMOID("'groups':[7,8],", ""), GPUSNAP_E_FORMAT, "'groups' is [7, 8]");
+	refused(SECOND, SIGMOID("'groups':[7],", ""), GPUSNAP_E_FORMAT, "'groups'");
+	refused(SECOND, SIGMOID("'shared_intermediate':0,", SHARED), GPUSNAP_E_FORMAT,
+		"'shared_intermediate' is 0");
+	refused(SECOND, SIGMOID("", SHARED), GPUSNAP_E_FORMAT, "there is no 'shared_intermediate'");
+	refused(SECOND, SIGMOID("", ",'shared_gate':'u'"), GPUSNAP_E_FORMAT, "for 'shared_gate'");
+	refused(SECOND, SIGMOID("'shared_intermediate':32,", ",'shared_w13':'s'"), GPUSNAP_E_FORMAT,
+		"for 'shared_w2', but 'shared_intermediate' is 32");
 }
 END_TEST
 
@@ -226,6 +293,8 @@ int main(void)
 		a_rank_without_experts_is_refused,
 		missing_and_surplus_buffers_are_refused,
 		what_this_build_cannot_compute_is_refused_by_name,
+		optional_members_are_read_and_written_back,
+		impossible_optional_members_are_refused,
 		other_documents_are_refused,
 		slots_have_names,
 	};

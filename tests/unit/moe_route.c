@@ -230,7 +230,174 @@ START_TEST(infinite_logits_raise_the_fault)
 }
 END_TEST
 
+/* ---- sigmoid ---- */
+
+static struct sigmoid_case {
+	uint32_t groups, top_groups, renormalise;
+	float scale;
+	float bias[MAX_EXPERTS], keys[MAX_EXPERTS];
+} sigmoid;
+
+/* One token; the router's column is the logits. */
+static gpusnap_status route_sigmoid(
+	const float *logits, uint32_t experts, uint32_t top_k, gpusnap_error *err)
+{
+	const float one = 1.0f;
+	const struct gsn_moe_route args = {.tokens = 1,
+		.hidden = 1,
+		.experts = experts,
+		.top_k = top_k,
+		.score = GPUSNAP_SCORE_SIGMOID,
+		.renormalise = sigmoid.renormalise,
+		.router_dtype = GPUSNAP_F32,
+		.x = address(&one),
+		.router = address(logits),
+		.logits = address(routing.logits),
+		.ids = address(routing.ids),
+		.weights = address(routing.weights),
+		.counters = address(&routing.counters),
+		.selection_bias = address(sigmoid.bias),
+		.selection_bias_dtype = GPUSNAP_F32,
+		.groups = sigmoid.groups,
+		.top_groups = sigmoid.top_groups,
+		.scale = sigmoid.scale,
+		.keys = address(sigmoid.keys)};
+	struct gsn_host_moe host = {.path = gsn_cpu_path_best()};
+	gpusnap_status st = gsn_pool_create(1, &host.pool, err);
+
+	if (st)
+		return st;
+	memset(&routing.counters, 0, sizeof routing.counters);
+	st = gsn_host_moe_route(&host, &args, err);
+	gsn_pool_destroy(host.pool);
+	return st;
+}
+
+static double exact_sigmoid(float x)
+{
+	return 1.0 / (1.0 + exp(-(double)x));
+}
+
+START_TEST(bias_chooses_and_does_not_weigh)
+{
+	const float logits[4] = {2.0f, -1.0f, 0.5f, -3.0f};
+	gpusnap_error err;
+	double sum;
+
+	sigmoid = (struct sigmoid_case){.renormalise = 1, .scale = 2.5f};
+	sigmoid.bias[3] = 1.0f;
+	sigmoid.bias[0] = -1.0f;
+	ck_ok(route_sigmoid(logits, 4, 2, &err));
+	ck_assert_int_eq(routing.ids[0], 3);
+	ck_assert_int_eq(routing.ids[1], 2);
+	sum = exact_sigmoid(-3.0f) + exact_sigmoid(0.5f);
+	ck_assert_double_le(
+		fabs((double)routing.weights[0] - 2.5 * exact_sigmoid(-3.0f) / sum), 1e-7);
+	ck_assert_double_le(
+		fabs((double)routing.weights[1] - 2.5 * exact_sigmoid(0.5f) / sum), 3e-7);
+	sigmoid.renormalise = 0;
+	sigmoid.scale = 0.0f;
+	ck_ok(route_sigmoid(logits, 4, 2, &err));
+	ck_assert_double_le(fabs((double)routing.weights[0] - exact_sigmoid(-3.0f)), 1e-8);
+	ck_assert_uint_eq(routing.counters.faults, 0);
+}
+END_TEST
+
+/* All keys are negative: an expert of a dropped group must not win with 0. */
+START_TEST(dropped_groups_are_out_whatever_the_bias)
+{
+	const float logits[8] = {0, 0, 3.0f, -4.0f, 1.0f, 1.0f, -5.0f, 2.0f};
+	const int32_t expected[4] = {4, 5, 0, 1};
+	gpusnap_error err;
+
+	sigmoid = (struct sigmoid_case){.groups = 4, .top_groups = 2, .renormalise = 1};
+	for (int i = 0; i < 8; i++)
+		sigmoid.bias[i] = -2.0f;
+	ck_ok(route_sigmoid(logits, 8, 4, &err));
+	ck_assert_mem_eq(routing.ids, expected, sizeof expected); /* sums 1.0, 0.97, 1.46, 0.89 */
+	ck_assert_uint_eq(routing.counters.faults, 0);
+}
+END_TEST
+
+START_TEST(equal_groups_and_keys_go_to_the_lower_index)
+{
+	const float logits[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+	const int32_t expected[3] = {0, 1, 2};
+	gpusnap_error err;
+
+	sigmoid = (struct sigmoid_case){.groups = 4, .top_groups = 2};
+	ck_ok(route_sigmoid(logits, 8, 3, &err));
+	ck_assert_mem_eq(routing.ids, expected, sizeof expected);
+	ck_assert(routing.weights[0] == 0.5f && routing.weights[2] == 0.5f);
+}
+END_TEST
+
+START_TEST(weights_of_vanishing_sigmoids_are_zero_and_no_fault)
+{
+	const float logits[2] = {-200.0f, -200.0f};
+	gpusnap_error err;
+
+	sigmoid = (struct sigmoid_case){.renormalise = 1};
+	ck_ok(route_sigmoid(logits, 2, 2, &err));
+	ck_assert(routing.weights[0] == 0.0f && routing.weights[1] == 0.0f);
+	ck_assert_uint_eq(routing.counters.faults, 0);
+}
+END_TEST
+
+START_TEST(a_bias_that_is_no_number_raises_the_fault)
+{
+	const float logits[3] = {1.0f, 2.0f, 3.0f};
+	const int32_t expected[3] = {1, 0, 2};
+	gpusnap_error err;
+
+	sigmoid = (struct sigmoid_case){.renormalise = 1};
+	sigmoid.bias[2] = NAN;
+	ck_ok(route_sigmoid(logits, 3, 3, &err));
+	ck_assert_mem_eq(routing.ids, expected, sizeof expected);
+	ck_assert_uint_eq(routing.counters.faults, GSN_MOE_FAULT_NAN_LOGIT);
+}
+END_TEST
+
+START_TEST(impossible_groups_and_scales_are_refused)
+{
+	const float logits[8] = {0};
+	gpusnap_error err;
+
+	sigmoid = (struct sigmoid_case){.groups = 3, .top_groups = 1};
+	ck_fails(route_sigmoid(logits, 8, 2, &err), GPUSNAP_E_INVALID, "3 groups of 8 experts");
+	sigmoid = (struct sigmoid_case){.groups = 4, .top_groups = 1};
+	ck_fails(route_sigmoid(logits, 8, 3, &err), GPUSNAP_E_INVALID,
+		"top_k 3 from the best 1 of 4 groups of 2");
+	sigmoid = (struct sigmoid_case){.scale = NAN};
+	ck_fails(route_sigmoid(logits, 8, 2, &err), GPUSNAP_E_INVALID, "scaled by nan");
+}
+END_TEST
+
 /* ---- combine, norm, localise ---- */
+
+START_TEST(the_shared_experts_row_is_added_last)
+{
+	float y[1][2] = {{1e8f, 1.0f}}, shared[1] = {-1e8f}, out[1];
+	struct gsn_moe_counters counters = {0};
+	const struct gsn_moe_combine args = {.tokens = 1,
+		.hidden = 1,
+		.top_k = 2,
+		.y = address(y),
+		.out = address(out),
+		.counters = address(&counters),
+		.shared = address(shared)};
+	struct gsn_host_moe host = {.path = gsn_cpu_path_best()};
+	gpusnap_error err;
+
+	ck_ok(gsn_pool_create(1, &host.pool, &err));
+	ck_ok(gsn_host_moe_combine(&host, &args, &err));
+	ck_assert(out[0] == 0.0f); /* (1e8 + 1) - 1e8 in float */
+	shared[0] = NAN;
+	ck_ok(gsn_host_moe_combine(&host, &args, &err));
+	ck_assert_uint_eq(counters.faults, GSN_MOE_FAULT_NONFINITE);
+	gsn_pool_destroy(host.pool);
+}
+END_TEST
 
 START_TEST(combine_adds_in_slot_order)
 {
@@ -375,6 +542,13 @@ int main(void)
 		nan_logits_raise_the_fault_and_ids_stay_unique,
 		only_nan_logits_still_give_all_ids,
 		infinite_logits_raise_the_fault,
+		bias_chooses_and_does_not_weigh,
+		dropped_groups_are_out_whatever_the_bias,
+		equal_groups_and_keys_go_to_the_lower_index,
+		weights_of_vanishing_sigmoids_are_zero_and_no_fault,
+		a_bias_that_is_no_number_raises_the_fault,
+		impossible_groups_and_scales_are_refused,
+		the_shared_experts_row_is_added_last,
 		combine_adds_in_slot_order,
 		rms_norm_agrees_with_float64_and_all_paths_with_each_other,
 		rms_norm_of_zeros_is_zero_and_may_be_done_in_place,

@@ -51,17 +51,36 @@ START_TEST(every_planted_fault_is_named_and_nothing_else_fp8)
 }
 END_TEST
 
+START_TEST(every_planted_fault_is_named_and_nothing_else_sigmoid)
+{
+	for (int kind = GPUSNAP_MASK_STANDARD; kind <= GPUSNAP_MASK_VLLM_AITER; kind++)
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			struct moe_shape shape = MOE_SHAPE_INIT;
+			struct moe_state state;
+
+			shape.sigmoid = true;
+			shape.mask = (gpusnap_mask_kind)kind;
+			shape.ep_rank = rank;
+			shape.ep_size = 2;
+			moe_state_make(&state, &shape);
+			plant_all_faults(&state);
+			moe_state_free(&state);
+		}
+}
+END_TEST
+
 START_TEST(every_planted_fault_in_a_loaded_checkpoint_is_named_and_nothing_else)
 {
-	const char *const checkpoints[] = {"qwen3_moe", "qwen3_moe_fp8", "mixtral"};
+	const char *const checkpoints[] = {
+		"qwen3_moe", "qwen3_moe_fp8", "mixtral", "qwen2_moe", "glm4_moe"};
 	const gpusnap_mask_kind kinds[] = {
 		GPUSNAP_MASK_STANDARD, GPUSNAP_MASK_DEEPEP, GPUSNAP_MASK_VLLM_AITER};
 
-	for (int i = 0; i < 9; i++) {
+	for (int i = 0; i < 15; i++) {
 		gpusnap_load_options options = GPUSNAP_LOAD_OPTIONS_INIT;
 		struct moe_state state;
 
-		options.ep_rank = 1;
+		options.ep_rank = i / 3 < 3; /* shared experts are on rank 0 */
 		options.ep_size = 2;
 		options.mask = kinds[i % 3];
 		options.unregistered_masks = i < 3;
@@ -100,7 +119,7 @@ START_TEST(a_bad_mask_hides_no_expert_and_accuses_none)
 	baseline = moe_baseline(&state);
 	mask = plant_place(&state, GPUSNAP_MOE_MASK, 0);
 	w2 = plant_place(&state, GPUSNAP_MOE_W2, 3);
-	plant_mask_zero(&mask);
+	plant_all_zero(&mask);
 	plant_expert_zero(&w2);
 	got = moe_validate(&state, probe, baseline);
 	ck_assert_uint_eq(got.failure_count, 2);
@@ -375,6 +394,7 @@ int main(void)
 	const TTest *const tests[] = {
 		every_planted_fault_is_named_and_nothing_else_bf16,
 		every_planted_fault_is_named_and_nothing_else_fp8,
+		every_planted_fault_is_named_and_nothing_else_sigmoid,
 		every_planted_fault_in_a_loaded_checkpoint_is_named_and_nothing_else,
 		a_mask_without_a_name_is_named_as_the_model_names_it,
 		a_bad_mask_hides_no_expert_and_accuses_none,

@@ -90,7 +90,8 @@ static void free_module(struct module_values *from)
 	gsn_free(from->ids);
 }
 
-static const char *const checkpoints[] = {"qwen3_moe", "qwen3_moe_fp8", "mixtral"};
+static const char *const checkpoints[] = {
+	"qwen3_moe", "qwen3_moe_fp8", "mixtral", "qwen2_moe", "glm4_moe"};
 
 enum { CHECKPOINTS = sizeof checkpoints / sizeof checkpoints[0] };
 
@@ -342,7 +343,7 @@ END_TEST
 /* ---- ranks of a loaded model ---- */
 
 struct step {
-	float *out, *slots;
+	float *out, *slots, *shared;
 	int32_t *ids;
 	size_t values, pairs;
 };
@@ -360,6 +361,7 @@ static void decode(const struct moe_state *state, uint32_t layer,
 	to->values = (size_t)io.tokens * spec->hidden;
 	to->out = io.out = gsn_alloc(to->values, sizeof *io.out);
 	to->slots = io.slots = gsn_alloc(to->pairs * spec->hidden, sizeof *io.slots);
+	to->shared = io.shared = gsn_alloc(to->values, sizeof *io.shared);
 	to->ids = io.ids = gsn_alloc(to->pairs, sizeof *io.ids);
 	ck_ok(gpusnap_decode_layer(state->dispatch, layer, &io, &err));
 }
@@ -368,7 +370,28 @@ static void free_step(struct step *from)
 {
 	gsn_free(from->out);
 	gsn_free(from->slots);
+	gsn_free(from->shared);
 	gsn_free(from->ids);
+}
+
+/* What all ranks computed, added slot by slot and then the shared expert's, has the same bits. */
+static void check_sum(
+	const float *slots, const float *shared, uint32_t tokens, const struct step *whole)
+{
+	size_t hidden = whole->values / tokens, top_k = whole->pairs / tokens;
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < whole->values; i++) {
+		const float *first = slots + i / hidden * top_k * hidden + i % hidden;
+		float out = first[0];
+
+		for (size_t slot = 1; slot < top_k; slot++)
+			out += first[slot * hidden];
+		out += shared[i]; /* where there is none: a zero, which changes no bit but of -0 */
+		out += 0.0f;
+		wrong += memcmp(&out, &whole->out[i], sizeof out) != 0;
+	}
+	ck_assert_uint_eq(wrong, 0);
 }
 
 static void check_expert_ranks(const char *checkpoint, uint32_t ep_size, gpusnap_mask_kind kind,
@@ -376,6 +399,7 @@ static void check_expert_ranks(const char *checkpoint, uint32_t ep_size, gpusnap
 {
 	size_t slot_values = whole->pairs * (whole->values / module->reference.tokens);
 	float *sum = gsn_alloc(slot_values, sizeof *sum);
+	float *shared = gsn_alloc(whole->values, sizeof *shared);
 
 	for (uint32_t rank = 0; rank < ep_size; rank++) {
 		gpusnap_load_options options = GPUSNAP_LOAD_OPTIONS_INIT;
@@ -390,10 +414,14 @@ static void check_expert_ranks(const char *checkpoint, uint32_t ep_size, gpusnap
 		ck_assert_mem_eq(part.ids, whole->ids, whole->pairs * sizeof *part.ids);
 		for (size_t i = 0; i < slot_values; i++)
 			sum[i] += part.slots[i];
+		for (size_t i = 0; i < whole->values; i++)
+			shared[i] += part.shared[i];
 		free_step(&part);
 		moe_state_free(&state);
 	}
 	ck_assert_mem_eq(sum, whole->slots, slot_values * sizeof *sum);
+	check_sum(sum, shared, module->reference.tokens, whole);
+	gsn_free(shared);
 	gsn_free(sum);
 }
 
@@ -440,7 +468,7 @@ START_TEST(ranks_of_every_checkpoint_add_up_to_the_whole)
 
 		moe_state_load(&state, checkpoints[i], &options);
 		open_values(&values, checkpoints[i]);
-		read_module(&module, &values, "model.layers.0.mlp");
+		read_module(&module, &values, state.model->layers[0].module);
 		decode(&state, 0, &module, &whole);
 		for (int kind = 0; kind < 3; kind++)
 			for (uint32_t ep_size = 1; ep_size <= 4; ep_size *= 2)

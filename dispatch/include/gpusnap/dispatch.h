@@ -62,12 +62,15 @@ typedef struct gpusnap_decode_io {
 	const float *x;		   /* host, [tokens, hidden] */
 	const int32_t *forced_ids; /* host, [tokens, top_k], global, weight 1; NULL: route */
 	/* Outputs, host memory; NULL where not wanted. Their contents are lost on failure. */
-	float *out;	/* [tokens, hidden]: sum over slots of this rank's experts */
+	/* [tokens, hidden]: sum over slots of this rank's experts, then, when routed, its shared
+	 * expert */
+	float *out;
 	float *slots;	/* [tokens, top_k, hidden]: before the sum, zero for other ranks' experts */
 	float *logits;	/* [tokens, experts]; only when routed */
 	int32_t *ids;	/* [tokens, top_k] global, best first */
 	float *weights; /* [tokens, top_k] */
 	uint64_t local_assignments, remote_assignments; /* set on success */
+	float *shared; /* out, [tokens, hidden]: of the shared expert alone; zero where it is not */
 } gpusnap_decode_io;
 #define GPUSNAP_DECODE_IO_INIT                                                                     \
 	{                                                                                          \

@@ -37,6 +37,10 @@ typedef enum gpusnap_moe_slot {
 	GPUSNAP_MOE_W2_SCALE,  /* [local, ceil(H/block_n), ceil(I/block_k)] F32 */
 	GPUSNAP_MOE_MASK,      /* I32, length by mask type */
 	GPUSNAP_MOE_NORM,      /* [hidden] RMS norm before the block; used by the decode probe */
+	GPUSNAP_MOE_SELECTION_BIAS, /* [experts]: added to the scores that experts are chosen by */
+	GPUSNAP_MOE_SHARED_W13,	    /* [2*shared_intermediate, hidden], as w13 of one expert */
+	GPUSNAP_MOE_SHARED_W2,	    /* [hidden, shared_intermediate] */
+	GPUSNAP_MOE_SHARED_GATE, /* [1, hidden]: its output is weighted by a sigmoid of the logit */
 	GPUSNAP_MOE_SLOTS
 } gpusnap_moe_slot;
 
@@ -48,7 +52,16 @@ typedef struct gpusnap_moe_layer {
 	uint32_t experts;      /* E, whole model */
 	uint32_t top_k;
 	gpusnap_score score;
-	bool renormalise; /* divide the chosen weights by their sum */
+	bool renormalise;    /* divide the chosen weights by their sum; + 1e-20 for a sigmoid */
+	float routed_scale;  /* of the chosen weights, 0 to 1e6; 0: they are not scaled */
+	uint32_t groups;     /* equal runs of experts, GPUSNAP_MOE_GROUPS_MAX at most; 0: none */
+	uint32_t top_groups; /* of them that experts are chosen from: largest sums of two best */
+	/*
+	 * Of the expert that every token goes through, weights BF16, F16 or F32; this rank's share
+	 * as of `intermediate`. 0: none here. Its output is added after all slots, once: of the
+	 * expert-parallel ranks only one may name it.
+	 */
+	uint32_t shared_intermediate;
 	gpusnap_activation activation;
 	uint32_t block_n; /* rows and columns that share one weight scale; 0: no scales */
 	uint32_t block_k;
@@ -66,6 +79,8 @@ typedef struct gpusnap_moe_model {
 
 #define GPUSNAP_MOE_LAYERS_MAX 4096u
 #define GPUSNAP_MOE_WIDTH_MAX  1048576u /* hidden, intermediate, scale blocks */
+#define GPUSNAP_MOE_GROUPS_MAX 64u
+#define GPUSNAP_MOE_SCALE_MAX  1e6f /* of routed weights */
 
 /** "router", "w13", ...: the slot's name in JSON and messages. */
 GPUSNAP_API const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot);
@@ -74,7 +89,9 @@ GPUSNAP_API gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *mode
 /**
  * Parse and check, so that sizes need no further check: none is zero, top_k <= experts, layers
  * ascend, the mask is of these experts and this rank's block (gpusnap_expert_block), router, w13
- * and w2 are named, scales where and only where there are blocks. E_FORMAT otherwise,
+ * and w2 are named, scales where and only where there are blocks, both weights of a shared expert
+ * where and only where it has a width, its gate only there, bias and groups only with a sigmoid,
+ * groups that divide the experts and hold top_k. E_FORMAT otherwise,
  * E_UNSUPPORTED for a format, score, activation or slot that this build does not know.
  * @param out  owned by the caller; gpusnap_moe_model_free().
  */

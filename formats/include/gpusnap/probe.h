@@ -19,7 +19,7 @@ extern "C" {
 #define GPUSNAP_PROBE_VERSION 1u
 
 typedef struct gpusnap_probe_layer {
-	/* Buffer digest of each control table (router, scales, mask, norm); zero for others. */
+	/* Buffer digest of each control table: all but w13 and w2; zero for others. */
 	gpusnap_digest control[GPUSNAP_MOE_SLOTS];
 	uint32_t expert_count;	     /* local experts swept */
 	gpusnap_digest *experts;     /* digest of each one's output bytes for its probe token */
@@ -52,8 +52,9 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_probe_decode(
 	gpusnap_json *json, gpusnap_probe **out, gpusnap_error *err);
 /**
  * Compute probe->digest from the rest: a chain, d = XXH3-128(u32 version, u64 seed, u32 tokens, u32
- * steps, u32 layer_count), then per layer d = XXH3-128(d, control digests in slot order, u32
- * expert_count, XXH3-128(expert digests), output, u64 local, u64 remote); integers little-endian.
+ * steps, u32 layer_count), then per layer d = XXH3-128(d, control digests of the slots to norm in
+ * order, u32 slot and digest of each later slot that has one, u32 expert_count, XXH3-128(expert
+ * digests), output, u64 local, u64 remote); integers little-endian.
  */
 GPUSNAP_API gpusnap_digest gpusnap_probe_digest(const gpusnap_probe *probe);
 /** Allocate with room for layer_count layers; NULL: no memory. */

@@ -72,8 +72,10 @@ typedef struct gpusnap_loaded {
 /**
  * Load `directory` into a new region tagged "weights" of the registry.
  *
- * qwen3_moe and mixtral are fused and described. The other known families are kept tensor by
- * tensor, whole (tp_size and ep_size 1), with a model of no layers and a note in the report.
+ * qwen2_moe, qwen3_moe, mixtral and glm4_moe are fused and described; a shared expert, whose output
+ * is to be added once, lives on expert-parallel rank 0, cut as experts are. The other known
+ * families are kept tensor by tensor, whole (tp_size and ep_size 1), with a model of no layers and
+ * a note in the report.
  *
  * E_IO: a file is missing, truncated, or changes during the load; E_FORMAT: config, index or shard
  * malformed, a tensor missing, of the wrong dtype or shape; E_UNSUPPORTED: an unknown family;
