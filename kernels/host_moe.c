@@ -17,13 +17,15 @@
 #include "kernels/moe_groups.h"
 #include "kernels/moe_math.h"
 
-enum {
-	ROW_BLOCK = 16,		/* rows that all tokens of an expert pass over in turn */
-	TASK_BYTES = 128 << 10, /* weights of one task: long runs to prefetch, even shares */
-};
+/*
+ * Weights of one task: runs long enough for the memory to stream, tasks enough to share out evenly,
+ * and small enough for the second-level cache, which all tokens but the first few read from.
+ */
+enum { TASK_BYTES = 256 << 10, SMALL_TASK_BYTES = 32 << 10, TASKS_PER_THREAD = 8, TASK_ROWS = 256 };
 
 struct experts_job {
 	const struct gsn_cpu_path *path;
+	struct gsn_pool *pool;
 	const struct gsn_moe_experts *args;
 	struct gsn_moe_groups groups;
 	struct gsn_host_matrix w13, w2;
@@ -75,20 +77,14 @@ static struct gsn_host_rows task_range(const struct experts_job *job, uint64_t t
 	};
 }
 
-/* ROW_BLOCK rows, or what is left, from row r of a task on. */
-static struct gsn_host_rows block_at(struct gsn_host_rows range, uint32_t r)
-{
-	range.first += r;
-	range.count = (uint32_t)gsn_min(ROW_BLOCK, range.count - r);
-	return range;
-}
-
-/* Share the rows of an expert out to tasks. @return tasks of all active experts. */
+/* Share `rows` rows of every active expert out to tasks. @return tasks */
 static uint64_t plan_tasks(struct experts_job *job, uint32_t rows, uint64_t bytes_per_row)
 {
-	uint64_t blocks = gsn_max(1, TASK_BYTES / (bytes_per_row * ROW_BLOCK));
+	uint64_t threads = gsn_pool_threads(job->pool);
+	uint64_t share = bytes_per_row * rows * job->groups.active_count / threads;
+	uint64_t bytes = gsn_min(TASK_BYTES, gsn_max(SMALL_TASK_BYTES, share / TASKS_PER_THREAD));
 
-	job->task_rows = (uint32_t)gsn_min(blocks * ROW_BLOCK, gsn_align_up(rows, ROW_BLOCK));
+	job->task_rows = (uint32_t)gsn_max(1, gsn_min(TASK_ROWS, bytes / bytes_per_row));
 	job->tasks_per_expert = (uint32_t)gsn_ceil_div(rows, job->task_rows);
 	return (uint64_t)job->tasks_per_expert * job->groups.active_count;
 }
@@ -141,11 +137,11 @@ static void pick_token(const float *dots, uint32_t rows, uint32_t token, float *
 		values[r] = dots[r * GSN_DOT_TOKENS + token];
 }
 
-static void gate_up_block(
+static void gate_up_tile(
 	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
 {
-	float gates[ROW_BLOCK * GSN_DOT_TOKENS], ups[ROW_BLOCK * GSN_DOT_TOKENS];
-	float gate[ROW_BLOCK], up[ROW_BLOCK], h[ROW_BLOCK];
+	float gates[TASK_ROWS * GSN_DOT_TOKENS], ups[TASK_ROWS * GSN_DOT_TOKENS];
+	float gate[TASK_ROWS], up[TASK_ROWS], h[TASK_ROWS];
 
 	gsn_host_matrix_dot(&job->w13, rows, tile->inputs, tile->count, gates);
 	rows.part = 1;
@@ -158,9 +154,11 @@ static void gate_up_block(
 	}
 }
 
-static void gate_up_rows(const struct experts_job *job, struct gsn_host_rows rows)
+static void gate_up_task(void *argument, uint64_t task)
 {
+	const struct experts_job *job = argument;
 	const struct gsn_moe_experts *args = job->args;
+	struct gsn_host_rows rows = task_range(job, task, args->intermediate);
 	const uint32_t *begin = job->groups.begin + rows.expert;
 
 	for (uint32_t at = begin[0]; at < begin[1]; at += GSN_DOT_TOKENS) {
@@ -168,29 +166,17 @@ static void gate_up_rows(const struct experts_job *job, struct gsn_host_rows row
 
 		for (uint32_t t = 0; t < tile.count; t++)
 			tile.inputs[t] = job->x + tile.pairs[t] / args->top_k * job->x_stride;
-		gate_up_block(job, rows, &tile);
-	}
-}
-
-static void gate_up_task(void *argument, uint64_t task)
-{
-	const struct experts_job *job = argument;
-	struct gsn_host_rows range = task_range(job, task, job->args->intermediate);
-
-	for (uint32_t r = 0; r < range.count; r += ROW_BLOCK) {
-		struct gsn_host_rows block = block_at(range, r);
-
-		gate_up_rows(job, block);
+		gate_up_tile(job, rows, &tile);
 	}
 }
 
 /* ---- phase 3: y = weight * (w2 row . h) ---- */
 
 /* @return faults */
-static unsigned down_block(
+static unsigned down_tile(
 	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
 {
-	float out[ROW_BLOCK][GSN_DOT_TOKENS];
+	float out[TASK_ROWS][GSN_DOT_TOKENS];
 	unsigned faults = 0;
 
 	gsn_host_matrix_dot(&job->w2, rows, tile->inputs, tile->count, out[0]);
@@ -218,7 +204,7 @@ static unsigned down_rows(const struct experts_job *job, struct gsn_host_rows ro
 
 		for (uint32_t t = 0; t < tile.count; t++)
 			tile.inputs[t] = job->h + tile.pairs[t] * job->h_stride;
-		faults |= down_block(job, rows, &tile);
+		faults |= down_tile(job, rows, &tile);
 	}
 	return faults;
 }
@@ -239,19 +225,13 @@ static void clear_dropped_pairs(const struct experts_job *job, uint64_t token)
 static void down_task(void *argument, uint64_t task)
 {
 	struct experts_job *job = argument;
-	struct gsn_host_rows range;
-	unsigned faults = 0;
+	unsigned faults;
 
 	if (task < job->args->tokens) {
 		clear_dropped_pairs(job, task);
 		return;
 	}
-	range = task_range(job, task - job->args->tokens, job->args->hidden);
-	for (uint32_t r = 0; r < range.count; r += ROW_BLOCK) {
-		struct gsn_host_rows block = block_at(range, r);
-
-		faults |= down_rows(job, block);
-	}
+	faults = down_rows(job, task_range(job, task - job->args->tokens, job->args->hidden));
 	if (faults)
 		atomic_fetch_or_explicit(&job->faults, faults, memory_order_relaxed);
 }
@@ -283,6 +263,7 @@ static void set_up_job(struct experts_job *job, const struct gsn_host_moe *host,
 	const struct gsn_moe_experts *args)
 {
 	job->path = host->path;
+	job->pool = host->pool;
 	job->args = args;
 	job->weights = gsn_host_pointer(args->weights);
 	job->ids = gsn_host_pointer(args->ids);
