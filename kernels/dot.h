@@ -4,11 +4,18 @@
 /* What the files of the CPU paths share: the shape of the canonical dot product (arithmetic.md). */
 #include "kernels/cpu_path.h"
 
+#define GSN_INLINE static inline __attribute__((always_inline))
+
 enum {
 	GSN_DOT_LANES = 8,	  /* chunk c belongs to lane c % 8 */
 	GSN_DOT_ACCUMULATORS = 8, /* of each lane */
 	GSN_DOT_CHUNK = 8,	  /* consecutive elements that a lane takes */
 	GSN_DOT_CHUNK_F8 = 16,
+	/*
+	 * With more than one token a row takes so long that the processor's own prefetching falls
+	 * behind: fetch this far ahead into the second-level cache. With one it would disturb it.
+	 */
+	GSN_DOT_AHEAD_BYTES = 8192,
 };
 
 /* One of them. */
@@ -26,6 +33,12 @@ static inline struct gsn_dot_row gsn_dot_row_at(
 
 	return (struct gsn_dot_row){
 		weights + index * rows->k * element_bytes, rows->scales, rows->k, rows->block_k};
+}
+
+/* May lie behind the matrix: a prefetch does not fault. */
+static inline void gsn_dot_fetch_ahead(const void *weights)
+{
+	__builtin_prefetch((const uint8_t *)weights + GSN_DOT_AHEAD_BYTES, 0, 2);
 }
 
 extern const struct gsn_cpu_path gsn_cpu_portable;

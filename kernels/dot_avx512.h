@@ -16,8 +16,6 @@
 #include "kernels/dot.h"
 #include "kernels/moe_math.h"
 
-#define GSN_INLINE static inline __attribute__((always_inline))
-
 enum { GSN_F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8, GSN_F8_HALF = GSN_F8_ROUND / 2 };
 
 /* 64 decoded codes: words 0..7, then 8..15 of each chunk. */
@@ -143,6 +141,10 @@ GSN_INLINE void gsn_f8_add_rounds(const struct gsn_f8_job *job, size_t end, cons
 			row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f);
 
 		*ahead = gsn_f8_decode_round(job->decoder, next);
+		if (job->tokens > 1) {
+			gsn_dot_fetch_ahead(codes + k);
+			gsn_dot_fetch_ahead(codes + k + GSN_F8_HALF);
+		}
 		gsn_f8_add_half(job, &now.half[0], k, 0, scale, sums);
 		gsn_f8_add_half(job, &now.half[1], k + GSN_F8_HALF, 1, scale, sums);
 	}

@@ -2,7 +2,9 @@
 /* What the host does to whole tokens around the experts: ids made local, sum over slots, norm. */
 #include <fenv.h>
 #include <stdatomic.h>
+#include <string.h>
 
+#include "formats/base/bytes.h"
 #include "kernels/host_matrix.h"
 #include "kernels/host_moe.h"
 #include "kernels/moe_args.h"
@@ -36,6 +38,32 @@ gpusnap_status gsn_host_moe_localise(
 	return GPUSNAP_OK;
 }
 
+/* Columns that are added up at once. */
+enum { COLUMNS = 64 };
+
+/* @param shared  the shared expert's row, or NULL.  @return faults */
+static unsigned combine_columns(const struct gsn_moe_combine *args, const float *y,
+	const float *shared, uint32_t count, float *out)
+{
+	float sum[COLUMNS];
+	unsigned faults = 0;
+
+	memcpy(sum, y, count * sizeof *sum);
+	for (uint32_t slot = 1; slot < args->top_k; slot++) {
+		y += args->hidden;
+		for (uint32_t i = 0; i < count; i++)
+			sum[i] += y[i];
+	}
+	for (uint32_t i = 0; shared && i < count; i++)
+		sum[i] += shared[i];
+	for (uint32_t i = 0; i < count; i++) {
+		out[i] = gsn_canonical(sum[i]);
+		if (!gsn_is_finite(sum[i]))
+			faults |= GSN_MOE_FAULT_NONFINITE;
+	}
+	return faults;
+}
+
 static void combine_task(void *argument, uint64_t token)
 {
 	struct combine_job *job = argument;
@@ -47,17 +75,11 @@ static void combine_task(void *argument, uint64_t token)
 
 	y += token * args->top_k * args->hidden;
 	out += token * args->hidden;
-	for (uint32_t i = 0; i < args->hidden; i++) {
-		float sum = y[i];
-
-		for (uint32_t slot = 1; slot < args->top_k; slot++)
-			sum += y[(size_t)slot * args->hidden + i];
-		if (shared)
-			sum += shared[token * args->hidden + i];
-		out[i] = gsn_canonical(sum);
-		if (!gsn_is_finite(sum))
-			faults |= GSN_MOE_FAULT_NONFINITE;
-	}
+	if (shared)
+		shared += token * args->hidden;
+	for (uint32_t i = 0; i < args->hidden; i += COLUMNS)
+		faults |= combine_columns(args, y + i, shared ? shared + i : NULL,
+			(uint32_t)gsn_min(COLUMNS, args->hidden - i), out + i);
 	if (faults)
 		atomic_fetch_or_explicit(&job->faults, faults, memory_order_relaxed);
 }

@@ -86,14 +86,18 @@ static gpusnap_address address(const void *memory)
 	return (gpusnap_address)(uintptr_t)memory;
 }
 
-/* Small finite weights: BF16 below 2^-7 in size, E4M3 below 2. */
+/*
+ * BF16 below 2 in size; E4M3 from 2^-6 to 2: weights that were scaled to the format's range have
+ * hardly any subnormals.
+ */
 static void fill_weights(struct layer *layer)
 {
-	uint64_t mask = layer->dtype == GPUSNAP_BF16 ? UINT64_C(0xbbffbbffbbffbbff)
-						     : UINT64_C(0xbfbfbfbfbfbfbfbf);
+	bool bf16 = layer->dtype == GPUSNAP_BF16;
+	uint64_t keep = bf16 ? UINT64_C(0xbbffbbffbbffbbff) : UINT64_C(0xbfbfbfbfbfbfbfbf);
+	uint64_t set = bf16 ? 0 : UINT64_C(0x0808080808080808);
 
 	for (uint64_t i = 0; i < layer->weight_bytes / 8; i++)
-		((uint64_t *)(void *)layer->weights)[i] = random_u64(&layer->random) & mask;
+		((uint64_t *)(void *)layer->weights)[i] = (random_u64(&layer->random) & keep) | set;
 	for (uint32_t i = 0; i < EXPERTS * HIDDEN; i++)
 		layer->router[i] = (uint16_t)(random_u64(&layer->random) & 0xbbff);
 }

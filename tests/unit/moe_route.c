@@ -426,6 +426,44 @@ START_TEST(combine_adds_in_slot_order)
 }
 END_TEST
 
+START_TEST(combine_adds_every_column_of_every_token)
+{
+	enum { TOKENS = 3, SLOTS = 3, WIDTH = 150 };
+	static float y[TOKENS][SLOTS][WIDTH], shared[TOKENS][WIDTH], out[TOKENS][WIDTH];
+	struct gsn_moe_counters counters = {0};
+	struct gsn_moe_combine args = {.tokens = TOKENS,
+		.top_k = SLOTS,
+		.y = address(y),
+		.out = address(out),
+		.counters = address(&counters)};
+	struct gsn_host_moe host = {.path = gsn_cpu_path_best()};
+	uint64_t random = random_seed(3);
+	gpusnap_error err;
+
+	ck_ok(gsn_pool_create(2, &host.pool, &err));
+	for (args.hidden = 1; args.hidden <= WIDTH; args.hidden++) {
+		const float *row = y[0][0], *last = shared[0], *got = out[0];
+
+		args.shared = args.hidden % 2 ? address(shared) : 0;
+		for (uint32_t i = 0; i < TOKENS * SLOTS * WIDTH; i++)
+			y[0][0][i] = random_unit(&random);
+		for (uint32_t i = 0; i < TOKENS * WIDTH; i++)
+			shared[0][i] = random_unit(&random);
+		ck_ok(gsn_host_moe_combine(&host, &args, &err));
+		for (uint32_t t = 0; t < TOKENS; t++, row += (size_t)SLOTS * args.hidden)
+			for (uint32_t i = 0; i < args.hidden; i++) {
+				float sum = row[i] + row[args.hidden + i];
+
+				sum += row[2 * args.hidden + i];
+				sum += args.shared ? last[t * args.hidden + i] : 0.0f;
+				ck_assert(got[t * args.hidden + i] == sum);
+			}
+	}
+	ck_assert_uint_eq(counters.faults, 0);
+	gsn_pool_destroy(host.pool);
+}
+END_TEST
+
 static float norm_weight(const uint8_t *weights, gpusnap_dtype dtype, uint32_t i)
 {
 	uint16_t half;
@@ -550,6 +588,7 @@ int main(void)
 		impossible_groups_and_scales_are_refused,
 		the_shared_experts_row_is_added_last,
 		combine_adds_in_slot_order,
+		combine_adds_every_column_of_every_token,
 		rms_norm_agrees_with_float64_and_all_paths_with_each_other,
 		rms_norm_of_zeros_is_zero_and_may_be_done_in_place,
 		localise_sends_foreign_ids_to_the_sink,
