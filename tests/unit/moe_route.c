@@ -429,7 +429,7 @@ END_TEST
 START_TEST(combine_adds_every_column_of_every_token)
 {
 	enum { TOKENS = 3, SLOTS = 3, WIDTH = 150 };
-	static float y[TOKENS][SLOTS][WIDTH], shared[TOKENS][WIDTH], out[TOKENS][WIDTH];
+	static float y[TOKENS * SLOTS * WIDTH], shared[TOKENS * WIDTH], out[TOKENS * WIDTH];
 	struct gsn_moe_counters counters = {0};
 	struct gsn_moe_combine args = {.tokens = TOKENS,
 		.top_k = SLOTS,
@@ -442,21 +442,21 @@ START_TEST(combine_adds_every_column_of_every_token)
 
 	ck_ok(gsn_pool_create(2, &host.pool, &err));
 	for (args.hidden = 1; args.hidden <= WIDTH; args.hidden++) {
-		const float *row = y[0][0], *last = shared[0], *got = out[0];
+		const float *row = y;
 
 		args.shared = args.hidden % 2 ? address(shared) : 0;
 		for (uint32_t i = 0; i < TOKENS * SLOTS * WIDTH; i++)
-			y[0][0][i] = random_unit(&random);
+			y[i] = random_unit(&random);
 		for (uint32_t i = 0; i < TOKENS * WIDTH; i++)
-			shared[0][i] = random_unit(&random);
+			shared[i] = random_unit(&random);
 		ck_ok(gsn_host_moe_combine(&host, &args, &err));
 		for (uint32_t t = 0; t < TOKENS; t++, row += (size_t)SLOTS * args.hidden)
 			for (uint32_t i = 0; i < args.hidden; i++) {
 				float sum = row[i] + row[args.hidden + i];
 
 				sum += row[2 * args.hidden + i];
-				sum += args.shared ? last[t * args.hidden + i] : 0.0f;
-				ck_assert(got[t * args.hidden + i] == sum);
+				sum += args.shared ? shared[t * args.hidden + i] : 0.0f;
+				ck_assert(out[t * args.hidden + i] == sum);
 			}
 	}
 	ck_assert_uint_eq(counters.faults, 0);
