@@ -32,6 +32,12 @@ static const char *const slot_names[GPUSNAP_MOE_SLOTS] = {
 	[GPUSNAP_MOE_SHARED_W13] = "shared_w13",
 	[GPUSNAP_MOE_SHARED_W2] = "shared_w2",
 	[GPUSNAP_MOE_SHARED_GATE] = "shared_gate",
+	[GPUSNAP_MOE_ROUTER_BIAS] = "router_bias",
+	[GPUSNAP_MOE_W13_BIAS] = "w13_bias",
+	[GPUSNAP_MOE_W2_BIAS] = "w2_bias",
+	[GPUSNAP_MOE_HASH] = "hash",
+	[GPUSNAP_MOE_SHARED_W13_SCALE] = "shared_w13_scale",
+	[GPUSNAP_MOE_SHARED_W2_SCALE] = "shared_w2_scale",
 };
 
 const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot)

@@ -16,7 +16,7 @@
 #include <gpusnap/digest.h>
 #include <gpusnap/dtype.h>
 
-#define GSN_DEVICE_ABI 1u
+#define GSN_DEVICE_ABI 2u
 
 struct gsn_stream; /* owned by the device kind */
 struct gsn_event;
@@ -51,6 +51,7 @@ enum gsn_moe_fault {
 	GSN_MOE_FAULT_LOCAL_ID = 1u << 1,  /* mask gives a local id that the rank does not hold */
 	GSN_MOE_FAULT_EXPERT_ID = 1u << 2, /* an id outside the mask */
 	GSN_MOE_FAULT_NONFINITE = 1u << 3, /* an output is NaN or infinite */
+	GSN_MOE_FAULT_HASH = 1u << 4,	   /* a token id outside the table, or an expert id in it */
 };
 
 struct gsn_moe_counters {
@@ -82,7 +83,19 @@ struct gsn_moe_route {
 	uint32_t groups;      /* equal runs of experts, at most GSN_MOE_GROUPS_MAX */
 	uint32_t top_groups;  /* of them that experts are chosen from */
 	float scale;	      /* of the weights */
-	gpusnap_address keys; /* scratch F32 [tokens, experts]; needed for a sigmoid */
+	gpusnap_address keys; /* scratch F32 [tokens, experts]; needed but for softmax alone */
+	gpusnap_address router_bias; /* [experts], added to the dot products: part of the logits */
+	gpusnap_dtype router_bias_dtype;
+	/*
+	 * Hash routing: ids[t][s] = hash[token_ids[t]][s], in the table's order; scores only make
+	 * the weights. No selection bias and no groups then. An id outside gives expert 0 with
+	 * weight 0 and the fault HASH.
+	 */
+	gpusnap_dtype hash_dtype;  /* I32 or I64 */
+	gpusnap_address hash;	   /* [vocabulary, top_k] */
+	gpusnap_address token_ids; /* I32 [tokens] */
+	uint32_t vocabulary;
+	uint32_t reserved;
 };
 
 /*
@@ -92,13 +105,14 @@ struct gsn_moe_route {
  */
 struct gsn_moe_experts {
 	uint32_t tokens, hidden, intermediate, top_k;
-	uint32_t local_experts;	    /* experts that w13 and w2 hold */
-	uint32_t activation;	    /* gpusnap_activation */
-	gpusnap_dtype weight_dtype; /* BF16, F16, F32, F8_E4M3 */
-	uint32_t block_n, block_k;  /* rows, columns per scale; 0 without scales */
-	gpusnap_address x;	    /* F32 [tokens, hidden] */
-	gpusnap_address ids;	    /* I32 [tokens, top_k], as the mask indexes them */
-	gpusnap_address weights;    /* F32 [tokens, top_k] */
+	uint32_t local_experts; /* experts that w13 and w2 hold */
+	uint32_t activation;	/* gpusnap_activation */
+	/* BF16, F16, F32, F8_E4M3, or F4: E2M1, element 2j in the low nibble of byte j */
+	gpusnap_dtype weight_dtype;
+	uint32_t block_n, block_k; /* rows, columns per scale; 0 without scales */
+	gpusnap_address x;	   /* F32 [tokens, hidden] */
+	gpusnap_address ids;	   /* I32 [tokens, top_k], as the mask indexes them */
+	gpusnap_address weights;   /* F32 [tokens, top_k] */
 	gpusnap_address mask; /* I32 [mask_length]; local id = exclusive prefix sum of the values */
 	uint32_t mask_length;
 	uint32_t reserved;
@@ -107,6 +121,11 @@ struct gsn_moe_experts {
 	gpusnap_address scratch; /* gsn_moe_scratch_bytes() */
 	gpusnap_address y;	 /* out F32 [tokens, top_k, hidden] */
 	gpusnap_address counters;
+	gpusnap_dtype scale_dtype;	   /* F32, or F8_E8M0: 2^(code - 127), 255 is NaN */
+	gpusnap_dtype bias_dtype;	   /* BF16, F16 or F32 */
+	gpusnap_address w13_bias, w2_bias; /* [local, 2 I], [local, H]; 0: none */
+	float limit;			   /* of the activation; 0: none */
+	uint32_t weight_before_w2; /* y = W2 (weight h) + weight bias, not weight (W2 h + bias) */
 };
 
 /*

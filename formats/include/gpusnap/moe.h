@@ -21,26 +21,39 @@ typedef enum gpusnap_score {
 	GPUSNAP_SCORE_SOFTMAX = 1, /* softmax over all experts, then top-k */
 	/* sigmoid; top-k of score + selection bias, weights from the score alone */
 	GPUSNAP_SCORE_SIGMOID,
+	/* top-k of the logits, router bias included, then softmax over the chosen: GPT-OSS */
+	GPUSNAP_SCORE_SOFTMAX_CHOSEN,
+	/* sqrt(softplus(logit)), else as sigmoid; or the experts are read from a hash table */
+	GPUSNAP_SCORE_SQRT_SOFTPLUS,
 } gpusnap_score;
 
 typedef enum gpusnap_activation {
-	GPUSNAP_ACTIVATION_SILU = 1, /* silu(gate) * up */
+	/* silu(g) * u; with a limit L, g = min(gate, L) and u = clamp(up, -L, L) */
+	GPUSNAP_ACTIVATION_SILU = 1,
+	/* (u + 1) * g * sigmoid(1.702 g), g and u limited as above: GPT-OSS */
+	GPUSNAP_ACTIVATION_SWIGLU_OAI,
 } gpusnap_activation;
 
 /* Buffers of a layer. A slot that the layer does not have is NULL. */
 typedef enum gpusnap_moe_slot {
-	GPUSNAP_MOE_ROUTER,    /* [experts, hidden] BF16 or F32 */
-	GPUSNAP_MOE_W13,       /* [local, 2*intermediate, hidden]: gate rows, then up rows */
-	GPUSNAP_MOE_W13_SCALE, /* [local, 2*ceil(I/block_n), ceil(H/block_k)] F32: value = code *
-				  scale */
-	GPUSNAP_MOE_W2,	       /* [local, hidden, intermediate] */
-	GPUSNAP_MOE_W2_SCALE,  /* [local, ceil(H/block_n), ceil(I/block_k)] F32 */
-	GPUSNAP_MOE_MASK,      /* I32, length by mask type */
-	GPUSNAP_MOE_NORM,      /* [hidden] RMS norm before the block; used by the decode probe */
+	GPUSNAP_MOE_ROUTER, /* [experts, hidden] BF16 or F32 */
+	GPUSNAP_MOE_W13,    /* [local, 2*intermediate, hidden]: gate rows, then up rows */
+	/* [local, 2*ceil(I/block_n), ceil(H/block_k)] F32 or F8_E8M0: value = code * scale */
+	GPUSNAP_MOE_W13_SCALE,
+	GPUSNAP_MOE_W2,	      /* [local, hidden, intermediate] */
+	GPUSNAP_MOE_W2_SCALE, /* [local, ceil(H/block_n), ceil(I/block_k)], as w13_scale */
+	GPUSNAP_MOE_MASK,     /* I32, length by mask type */
+	GPUSNAP_MOE_NORM,     /* [hidden] RMS norm before the block; used by the decode probe */
 	GPUSNAP_MOE_SELECTION_BIAS, /* [experts]: added to the scores that experts are chosen by */
 	GPUSNAP_MOE_SHARED_W13,	    /* [2*shared_intermediate, hidden], as w13 of one expert */
 	GPUSNAP_MOE_SHARED_W2,	    /* [hidden, shared_intermediate] */
 	GPUSNAP_MOE_SHARED_GATE, /* [1, hidden]: its output is weighted by a sigmoid of the logit */
+	GPUSNAP_MOE_ROUTER_BIAS, /* [experts]: added to the logits */
+	GPUSNAP_MOE_W13_BIAS,	 /* [local, 2*intermediate], in the order of w13's rows */
+	GPUSNAP_MOE_W2_BIAS,	 /* [local, hidden], added before the routing weight; one TP rank */
+	GPUSNAP_MOE_HASH,	 /* [vocabulary, top_k] I64 or I32: experts of a token id */
+	GPUSNAP_MOE_SHARED_W13_SCALE, /* of one expert, by shared_block_n and _k */
+	GPUSNAP_MOE_SHARED_W2_SCALE,
 	GPUSNAP_MOE_SLOTS
 } gpusnap_moe_slot;
 
@@ -57,12 +70,17 @@ typedef struct gpusnap_moe_layer {
 	uint32_t groups;     /* equal runs of experts, GPUSNAP_MOE_GROUPS_MAX at most; 0: none */
 	uint32_t top_groups; /* of them that experts are chosen from: largest sums of two best */
 	/*
-	 * Of the expert that every token goes through, weights BF16, F16 or F32; this rank's share
-	 * as of `intermediate`. 0: none here. Its output is added after all slots, once: of the
-	 * expert-parallel ranks only one may name it.
+	 * Of the expert that every token goes through, its activation as the routed; this rank's
+	 * share as of `intermediate`. 0: none here. Its output is added after all slots, once: of
+	 * the expert-parallel ranks only one may name it.
 	 */
 	uint32_t shared_intermediate;
 	gpusnap_activation activation;
+	float activation_limit; /* L, above 0; 0: gate and up are not limited */
+	/* The routing weight multiplies what goes into w2, not what comes out; not its bias. */
+	bool weight_before_w2;
+	uint32_t vocabulary; /* rows of the hash table; 0: experts are chosen by score */
+	uint32_t shared_block_n, shared_block_k; /* as below, of the shared expert */
 	uint32_t block_n; /* rows and columns that share one weight scale; 0: no scales */
 	uint32_t block_k;
 	float norm_epsilon; /* of the RMS norm */
