@@ -8,7 +8,7 @@
 
 /*
  * Write the view's gsn_view_target_bytes() to `target`. `source` is where the file's byte
- * view->source is in memory; not used by GSN_VIEW_MEMORY.
+ * view->source is in memory; not used by views that need no read.
  */
 void gsn_gather(const struct gsn_view *view, const uint8_t *source, uint8_t *target);
 

@@ -66,7 +66,8 @@ static bool keep_cut(void *user, const struct gsn_view *piece)
 static gpusnap_status refill_cuts(struct gsn_load_plan *plan, bool *ret_more, gpusnap_error *err)
 {
 	const struct gsn_view_limits limits = {
-		gsn_min(plan->limits.slot_bytes, plan->limits.read_bytes), plan->limits.read_bytes};
+		gsn_min(plan->limits.slot_bytes, plan->limits.read_bytes), plan->limits.read_bytes,
+		plan->limits.slot_bytes};
 
 	while (plan->next_cut == plan->cut_count && plan->next_view < plan->view_count) {
 		plan->next_cut = plan->cut_count = 0;
@@ -80,12 +81,12 @@ static gpusnap_status refill_cuts(struct gsn_load_plan *plan, bool *ret_more, gp
 static bool joins_window(const struct gsn_load_plan *plan, const struct gsn_window *window,
 	const struct gsn_view *piece)
 {
-	if (window->bytes == 0)
+	if (window->bytes == 0 || gsn_view_claim(piece) == 0)
 		return true;
 	if (plan->limits.compact == GPUSNAP_COMPACT_NEVER && plan->next_cut == 0)
 		return false; /* the next view is the next copy */
 	return piece->target == window->target + window->bytes &&
-	       window->bytes + gsn_view_target_bytes(piece) <= plan->limits.slot_bytes;
+	       window->bytes + gsn_view_claim(piece) <= plan->limits.slot_bytes;
 }
 
 static gpusnap_status fill_window(
@@ -104,7 +105,7 @@ static gpusnap_status fill_window(
 			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the copy plan");
 		if (window->bytes == 0)
 			window->target = piece->target;
-		window->bytes += gsn_view_target_bytes(piece);
+		window->bytes += gsn_view_claim(piece);
 		window->pieces[window->piece_count++] =
 			(struct gsn_piece){*piece, gsn_compact_applies(plan->limits.compact,
 							   &plan->views[plan->next_view - 1])};
@@ -119,10 +120,10 @@ static int compare_sources(const void *a, const void *b)
 {
 	const struct gsn_view *x = &((const struct gsn_piece *)a)->view;
 	const struct gsn_view *y = &((const struct gsn_piece *)b)->view;
-	bool memory_x = x->kind == GSN_VIEW_MEMORY, memory_y = y->kind == GSN_VIEW_MEMORY;
+	bool read_x = gsn_view_is_read(x), read_y = gsn_view_is_read(y);
 
-	if (memory_x != memory_y)
-		return memory_x ? 1 : -1;
+	if (read_x != read_y)
+		return read_x ? -1 : 1;
 	if (x->shard != y->shard)
 		return x->shard < y->shard ? -1 : 1;
 	if (x->source != y->source)
@@ -198,7 +199,7 @@ static gpusnap_status merge_reads(
 	for (uint32_t i = 0; ok && i < window->piece_count; i++) {
 		const struct gsn_view *piece = &window->pieces[i].view;
 
-		if (piece->kind == GSN_VIEW_MEMORY)
+		if (!gsn_view_is_read(piece))
 			break;
 		if (!joins_run(plan, &run, piece))
 			ok = close_run(window, &run);

@@ -215,7 +215,7 @@ static void gather_memory_pieces(const struct slot *slot)
 	for (size_t i = slot->window.piece_count; i > 0; i--) {
 		const struct gsn_view *view = &slot->window.pieces[i - 1].view;
 
-		if (view->kind != GSN_VIEW_MEMORY)
+		if (gsn_view_is_read(view))
 			break;
 		gsn_gather(view, NULL, piece_target(slot, view));
 	}

@@ -61,7 +61,7 @@ gpusnap_status gsn_rank_state_add_view(
 	}
 	state->views[state->view_count] = *view;
 	state->views[state->view_count++].buffer = state->buffer_count - 1;
-	state->slices += view->kind != GSN_VIEW_MEMORY;
+	state->slices += gsn_view_is_read(view);
 	return GPUSNAP_OK;
 }
 

@@ -14,9 +14,11 @@
 #define GSN_VIEW_DIMS 3u
 
 enum gsn_view_kind {
-	GSN_VIEW_COPY,	 /* bytes as they are in the file */
-	GSN_VIEW_SCALE,	 /* F32 or BF16 block scales, to F32, each repeated */
-	GSN_VIEW_MEMORY, /* bytes of the plan itself; nothing is read */
+	GSN_VIEW_COPY,	    /* bytes as they are in the file */
+	GSN_VIEW_SCALE,	    /* block scales, each repeated: E8M0 as they are, F32 and BF16 to F32 */
+	GSN_VIEW_TRANSPOSE, /* elements of a matrix whose columns follow each other in the file */
+	GSN_VIEW_MEMORY,    /* bytes of the plan itself; nothing is read */
+	GSN_VIEW_FILL,	    /* padding; nothing is read */
 };
 
 /*
@@ -32,7 +34,12 @@ struct gsn_scale_map {
 /*
  * count[0] x count[1] x count[2] runs of `run` bytes: run (i, j, k) is at
  * source + i * stride[0] + j * stride[1] + k * stride[2] in the file; at the target they follow
- * each other. GSN_VIEW_SCALE: count[1] rows of count[2] F32 values (run 4), strides of the source.
+ * each other, each with `pad` bytes of padding after it. GSN_VIEW_SCALE and GSN_VIEW_TRANSPOSE:
+ * count[1] rows of count[2] elements of `run` bytes, strides of the source; the padding follows
+ * each row.
+ *
+ * A transposed view is cut into columns, or every piece would span the whole matrix. They fill
+ * rows that are `pitch` apart; the first piece claims the target bytes of all of them.
  */
 struct gsn_view {
 	enum gsn_view_kind kind;
@@ -44,6 +51,9 @@ struct gsn_view {
 	uint64_t count[GSN_VIEW_DIMS];
 	uint64_t stride[GSN_VIEW_DIMS];
 	uint64_t run;
+	uint64_t pad;
+	uint32_t fill;	       /* four bytes that padding repeats, lowest first */
+	uint64_t pitch, claim; /* GSN_VIEW_TRANSPOSE */
 	struct gsn_scale_map scale;
 	const uint8_t *memory; /* GSN_VIEW_MEMORY */
 };
@@ -53,10 +63,16 @@ struct gsn_view gsn_view_bytes(uint32_t shard, uint64_t source, uint64_t bytes);
 /* `rows` runs of `run` bytes, `stride` apart; contiguous when stride == run. */
 struct gsn_view gsn_view_rows(
 	uint32_t shard, uint64_t source, uint64_t rows, uint64_t run, uint64_t stride);
+/* Padding alone. */
+struct gsn_view gsn_view_padding(uint32_t fill, uint64_t bytes);
 
-/* Bytes at the target. */
+/* Bytes that it writes at the target. */
 uint64_t gsn_view_target_bytes(const struct gsn_view *view);
-/* Bytes of the file from the first to the last one that it needs. 0 for GSN_VIEW_MEMORY. */
+/* Bytes of the target, from view->target on, that it asks a window for. */
+uint64_t gsn_view_claim(const struct gsn_view *view);
+/* Does it need bytes of a file. */
+bool gsn_view_is_read(const struct gsn_view *view);
+/* Bytes of the file from the first to the last one that it needs. */
 uint64_t gsn_view_span(const struct gsn_view *view);
 /* The bytes lie in the file as they lie at the target. */
 bool gsn_view_is_contiguous(const struct gsn_view *view);
@@ -65,6 +81,7 @@ bool gsn_view_is_contiguous(const struct gsn_view *view);
 struct gsn_view_limits {
 	uint64_t target_bytes; /* of a piece; at least 4 */
 	uint64_t span_bytes;   /* of the file; at least 8 */
+	uint64_t strip_bytes; /* of a window: of what the first piece of a transposed view claims */
 };
 
 typedef bool (*gsn_view_fn)(void *user, const struct gsn_view *piece); /* false stops */

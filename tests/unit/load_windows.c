@@ -271,6 +271,161 @@ START_TEST(strided_views_of_three_dimensions_are_gathered)
 }
 END_TEST
 
+/* ---- transposed matrices ---- */
+
+enum { T_ROWS = 70, T_COLUMNS = 90, T_PITCH = 2 * T_COLUMNS + 12, T_STRIDE = 4 * T_ROWS };
+
+/* Every second column of [T_COLUMNS, 2 * T_ROWS], transposed, each row with 12 bytes after it. */
+static struct gsn_view transposed_view(void)
+{
+	return (struct gsn_view){
+		.kind = GSN_VIEW_TRANSPOSE,
+		.source = 6,
+		.storage = 2ull * T_STRIDE * T_COLUMNS,
+		.count = {1, T_ROWS, T_COLUMNS},
+		.stride = {0, 4, T_STRIDE},
+		.run = 2,
+		.pad = 12,
+		.fill = 0x04030201,
+		.pitch = T_PITCH,
+		.claim = T_ROWS * T_PITCH,
+	};
+}
+
+static uint64_t wrong_transposed(const uint8_t *out)
+{
+	static const uint8_t padding[12] = {1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4};
+	uint64_t wrong = 0;
+
+	for (size_t r = 0; r < T_ROWS; r++) {
+		for (size_t c = 0; c < T_COLUMNS; c++)
+			wrong += memcmp(out + r * T_PITCH + 2 * c, file + 6 + c * T_STRIDE + 4 * r,
+					 2) != 0;
+		wrong += memcmp(out + r * T_PITCH + 2ull * T_COLUMNS, padding, 12) != 0;
+	}
+	return wrong;
+}
+
+START_TEST(transposed_views_are_gathered_column_by_column)
+{
+	struct gsn_view views[] = {
+		placed(gsn_view_bytes(0, 0, 100), 100, 0),
+		placed(transposed_view(), 2ull * T_STRIDE * T_COLUMNS, 100),
+		placed(gsn_view_bytes(0, 900, 100), 100, 100 + T_ROWS * T_PITCH),
+	};
+	static uint8_t out[200 + T_ROWS * T_PITCH];
+
+	for (uint64_t slot = 64; slot <= 65536; slot *= 2)
+		for (uint64_t read = 16; read <= 65536; read *= 4) {
+			struct gsn_plan_limits limits = {
+				slot, read, (gpusnap_compact)(slot / 64 % 3)};
+
+			memset(out, 0, sizeof out);
+			(void)plan_run(views, 3, &limits, shards, out, sizeof out);
+			ck_assert_uint_eq(wrong_transposed(out + 100), 0);
+			ck_assert_mem_eq(out, file, 100);
+			ck_assert_mem_eq(out + 100 + T_ROWS * T_PITCH, file + 900, 100);
+		}
+}
+END_TEST
+
+/* Two parts whose rows lie interleaved: what lies between first and last is read once. */
+START_TEST(interleaved_parts_of_a_window_share_their_reads)
+{
+	struct gsn_view even = transposed_view(), odd = transposed_view();
+	struct gsn_plan_limits limits = {65536, 65536, GPUSNAP_COMPACT_AUTO};
+	static uint8_t out[2 * T_ROWS * T_PITCH];
+	struct gsn_view views[2];
+
+	odd.source += 2;
+	odd.target = T_ROWS * T_PITCH;
+	views[0] = even;
+	views[1] = odd;
+	ck_assert_uint_le(plan_run(views, 2, &limits, shards, out, sizeof out).bytes_read,
+		T_STRIDE * T_COLUMNS);
+	limits.slot_bytes = 16384; /* a window each: read twice, not once a row */
+	ck_assert_uint_le(plan_run(views, 2, &limits, shards, out, sizeof out).bytes_read,
+		2ull * T_STRIDE * T_COLUMNS);
+}
+END_TEST
+
+/* A narrow strip of a wide matrix: a read a column, and none of what lies between. */
+START_TEST(narrow_strips_of_wide_matrices_skip_the_rest)
+{
+	struct gsn_view view = {
+		.kind = GSN_VIEW_TRANSPOSE,
+		.storage = 20 * 20000,
+		.count = {1, 100, 20},
+		.stride = {0, 2, 20000},
+		.run = 2,
+		.pitch = 40,
+		.claim = 4000,
+	};
+	struct gsn_plan_limits limits = {65536, 65536, GPUSNAP_COMPACT_AUTO};
+	uint8_t out[4000];
+
+	ck_assert_uint_eq(plan_run(&view, 1, &limits, shards, out, sizeof out).bytes_read, 4000);
+	for (size_t i = 0; i < 2000; i++)
+		ck_assert_mem_eq(out + 2 * i, file + i % 20 * 20000 + 2 * (i / 20), 2);
+}
+END_TEST
+
+/* ---- padding ---- */
+
+START_TEST(padding_follows_every_run_whatever_the_cut)
+{
+	struct gsn_view rows = gsn_view_rows(0, 40, 9, 50, 64);
+	uint8_t out[9 * 70 + 101];
+	struct gsn_view views[2];
+
+	rows.pad = 20;
+	rows.fill = 0x7f7f7f7f;
+	views[0] = rows;
+	views[1] = placed(gsn_view_padding(0x3f800000, 101), 0, 9 * 70);
+	for (uint64_t slot = 8; slot <= 1024; slot *= 2) {
+		struct gsn_plan_limits limits = {slot, slot, GPUSNAP_COMPACT_AUTO};
+
+		memset(out, 0xa5, sizeof out);
+		(void)plan_run(views, 2, &limits, shards, out, sizeof out);
+		for (size_t r = 0; r < 9; r++) {
+			ck_assert_mem_eq(out + 70 * r, file + 40 + 64 * r, 50);
+			for (size_t i = 50; i < 70; i++)
+				ck_assert_uint_eq(out[70 * r + i], 0x7f);
+		}
+		for (size_t i = 0; i < 101; i++)
+			ck_assert_uint_eq(out[630 + i], 0x3f800000u >> 8 * (i % 4) & 0xff);
+	}
+	ck_assert(!gsn_view_is_contiguous(&rows));
+}
+END_TEST
+
+START_TEST(exponents_are_spread_as_they_are)
+{
+	static const uint8_t expected[2][7] = {
+		{10, 11, 11, 12, 127, 127, 127}, {20, 21, 21, 22, 127, 127, 127}};
+	static const uint8_t scales[2][3] = {{10, 11, 12}, {20, 21, 22}};
+	const uint8_t *const shard[] = {scales[0]};
+	struct gsn_view view = {
+		.kind = GSN_VIEW_SCALE,
+		.storage = sizeof scales,
+		.count = {1, 2, 4},
+		.stride = {0, 3, 1},
+		.run = 1,
+		.pad = 3,
+		.fill = 0x7f7f7f7f,
+		.scale = {GPUSNAP_F8_E8M0, 1, 2, 0, 1},
+	};
+
+	for (uint64_t slot = 8; slot <= 64; slot *= 2) {
+		struct gsn_plan_limits limits = {slot, slot, GPUSNAP_COMPACT_AUTO};
+		uint8_t out[14] = {0};
+
+		(void)plan_run(&view, 1, &limits, shard, out, sizeof out);
+		ck_assert_mem_eq(out, expected, sizeof out);
+	}
+}
+END_TEST
+
 START_TEST(memory_views_need_no_read)
 {
 	static const uint8_t bytes[100] = {1, 2, 3, [99] = 9};
@@ -317,6 +472,11 @@ int main(void)
 		columns_do_not_widen_the_reads_of_rows,
 		scales_are_spread_over_the_finer_grid,
 		strided_views_of_three_dimensions_are_gathered,
+		transposed_views_are_gathered_column_by_column,
+		interleaved_parts_of_a_window_share_their_reads,
+		narrow_strips_of_wide_matrices_skip_the_rest,
+		padding_follows_every_run_whatever_the_cut,
+		exponents_are_spread_as_they_are,
 		memory_views_need_no_read,
 		empty_views_are_skipped,
 	};
