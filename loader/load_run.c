@@ -140,7 +140,7 @@ static gpusnap_status choose_direct(struct run *run, gpusnap_error *err)
 		st = gsn_ring_open(&run->io, checkpoint->shards[0].file.fd, run->arena,
 			run->arena_bytes, &run->ring, &run->report->io, err);
 	if (!st)
-		gsn_io_report_add(&run->report->io, first.why);
+		gsn_io_report_add(&run->report->io, &first);
 	return st;
 }
 

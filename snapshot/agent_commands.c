@@ -55,20 +55,6 @@ static gpusnap_status resolve_io(
 	return s;
 }
 
-/* Members that save and restore share. NULL: no memory. */
-static gpusnap_json *pack_io(
-	const gpusnap_io_report *io, uint64_t state_bytes, gpusnap_digest root, const char *path)
-{
-	char text[GPUSNAP_DIGEST_TEXT];
-
-	return gpusnap_json_pack("{s:I, s:I, s:f, s:s, s:b, s:b, s:I, s:I, s:s, s:s, s:s}", "bytes",
-		(long long)io->bytes, "state_bytes", (long long)state_bytes, "seconds", io->seconds,
-		"engine", io->engine ? io->engine : "none", "direct", (int)io->direct, "registered",
-		(int)io->registered, "depth", (long long)io->depth, "block_bytes",
-		(long long)io->block_bytes, "reason", io->reason, "root",
-		gpusnap_digest_format(root, text), "path", path);
-}
-
 /* Add a member, consuming both on failure. */
 static gpusnap_json *with(gpusnap_json *object, const char *key, gpusnap_json *value)
 {
@@ -78,6 +64,29 @@ static gpusnap_json *with(gpusnap_json *object, const char *key, gpusnap_json *v
 		gpusnap_json_free(value);
 	gpusnap_json_free(object);
 	return NULL;
+}
+
+/* Members that tell how files were read or written. NULL: no memory. */
+static gpusnap_json *pack_engine(const gpusnap_io_report *io)
+{
+	return gpusnap_json_pack("{s:s, s:b, s:b, s:I, s:I, s:s, s:I, s:s}", "engine", io->engine,
+		"direct", (int)io->direct, "registered", (int)io->registered, "depth",
+		(long long)io->depth, "block_bytes", (long long)io->block_bytes, "file_system",
+		io->file_system, "alignment", (long long)io->alignment, "reason", io->reason);
+}
+
+/* Members that save and restore share. NULL: no memory. */
+static gpusnap_json *pack_io(
+	const gpusnap_io_report *io, uint64_t state_bytes, gpusnap_digest root, const char *path)
+{
+	gpusnap_json *object = pack_engine(io);
+	char text[GPUSNAP_DIGEST_TEXT];
+
+	object = with(object, "bytes", gpusnap_json_pack("I", (long long)io->bytes));
+	object = with(object, "state_bytes", gpusnap_json_pack("I", (long long)state_bytes));
+	object = with(object, "seconds", gpusnap_json_pack("f", io->seconds));
+	object = with(object, "root", gpusnap_json_pack("s", gpusnap_digest_format(root, text)));
+	return with(object, "path", gpusnap_json_pack("s", path));
 }
 
 static gpusnap_status save(gpusnap_registry *registry, void *user, gpusnap_json *args,
@@ -224,14 +233,24 @@ static gpusnap_status offload(gpusnap_registry *registry, void *user, gpusnap_js
 static gpusnap_status resume(gpusnap_registry *registry, void *user, gpusnap_json *args,
 	gpusnap_json **ret_result, gpusnap_error *err)
 {
+	struct io_args io = {0};
 	gpusnap_offload_options options = GPUSNAP_OFFLOAD_OPTIONS_INIT;
 	gpusnap_json *tags = NULL;
-	const struct gsn_arg members[] = {{"tags", &tags, GSN_ARG_TEXTS, false}};
+	const struct gsn_arg members[] = {
+		{"tags", &tags, GSN_ARG_TEXTS, false},
+		{"engine", &io.engine, GSN_ARG_TEXT, false},
+		{"direct", &io.direct, GSN_ARG_TEXT, false},
+		{"depth", &io.depth, GSN_ARG_NUMBER, false},
+		{"block_bytes", &io.block_bytes, GSN_ARG_NUMBER, false},
+	};
 	gpusnap_resume_report report;
+	gpusnap_json *result;
 	const char **list = NULL;
 	gpusnap_status s = gsn_args_parse(args, "resume", members, COUNT(members), err);
 
 	(void)user;
+	if (!s)
+		s = resolve_io(&io, &options.io, err);
 	if (!s)
 		s = take_tags(tags, &options, &list, err);
 	if (!s)
@@ -239,10 +258,11 @@ static gpusnap_status resume(gpusnap_registry *registry, void *user, gpusnap_jso
 	gsn_free(list);
 	if (s)
 		return s;
-	return gsn_agent_result(
-		gpusnap_json_pack("{s:I, s:I, s:f}", "regions", (long long)report.regions, "bytes",
-			(long long)report.bytes, "seconds", report.seconds),
-		ret_result, err);
+	result = report.io.engine ? pack_engine(&report.io) : gpusnap_json_pack("{}");
+	result = with(result, "regions", gpusnap_json_pack("I", (long long)report.regions));
+	result = with(result, "bytes", gpusnap_json_pack("I", (long long)report.bytes));
+	result = with(result, "seconds", gpusnap_json_pack("f", report.seconds));
+	return gsn_agent_result(result, ret_result, err);
 }
 
 /* ---- verify ---- */

@@ -25,6 +25,8 @@
 /* A file with at least this share of its pages in memory is read faster from there. */
 enum { MOSTLY_CACHED_PERCENT = 75, RESIDENCY_SAMPLES = 64 };
 
+enum { SECTOR_BYTES = 512 };
+
 /* What is known of a file system before anything is tried. */
 enum fs_nature {
 	FS_UNKNOWN,
@@ -32,29 +34,48 @@ enum fs_nature {
 	FS_REMOTE,    /* O_DIRECT gives up the client's cache and its write gathering */
 };
 
-static enum fs_nature nature_of(int fd, const char **ret_name)
+struct fs_kind {
+	unsigned long magic;
+	enum fs_nature nature;
+	const char *name;
+};
+
+/* Numbers stand for names that are younger than some headers, or in none. */
+static const struct fs_kind known_kinds[] = {
+	{TMPFS_MAGIC, FS_IN_MEMORY, "tmpfs"},
+	{RAMFS_MAGIC, FS_IN_MEMORY, "ramfs"},
+	{HUGETLBFS_MAGIC, FS_IN_MEMORY, "hugetlbfs"},
+	{NFS_SUPER_MAGIC, FS_REMOTE, "NFS"},
+	{SMB_SUPER_MAGIC, FS_REMOTE, "SMB"},
+	{0xfe534d42ul, FS_REMOTE, "SMB2"},
+	{OVERLAYFS_SUPER_MAGIC, FS_UNKNOWN, "overlay"},
+	{EXT4_SUPER_MAGIC, FS_UNKNOWN, "ext4"},
+	{XFS_SUPER_MAGIC, FS_UNKNOWN, "xfs"},
+	{BTRFS_SUPER_MAGIC, FS_UNKNOWN, "btrfs"},
+	{F2FS_SUPER_MAGIC, FS_UNKNOWN, "f2fs"},
+	{ECRYPTFS_SUPER_MAGIC, FS_UNKNOWN, "ecryptfs"},
+	{0x65735546ul, FS_UNKNOWN, "fuse"},
+	{0x2fc12fc1ul, FS_UNKNOWN, "zfs"},
+	{0x0bd00bd0ul, FS_UNKNOWN, "lustre"},
+	{CEPH_SUPER_MAGIC, FS_UNKNOWN, "ceph"},
+	{V9FS_MAGIC, FS_UNKNOWN, "9p"},
+};
+
+static enum fs_nature look_at_fs(int fd, struct gsn_direct_choice *choice)
 {
-	static const struct {
-		unsigned long magic;
-		enum fs_nature nature;
-		const char *name;
-	} known[] = {
-		{TMPFS_MAGIC, FS_IN_MEMORY, "tmpfs"}, {RAMFS_MAGIC, FS_IN_MEMORY, "ramfs"},
-		{HUGETLBFS_MAGIC, FS_IN_MEMORY, "hugetlbfs"}, {NFS_SUPER_MAGIC, FS_REMOTE, "NFS"},
-		{SMB_SUPER_MAGIC, FS_REMOTE, "SMB"},
-		{0xfe534d42ul, FS_REMOTE, "SMB2"}, /* SMB2_SUPER_MAGIC, younger than some headers */
-	};
+	char *name = choice->file_system;
 	struct statfs info;
 
-	*ret_name = "this file system";
+	(void)snprintf(name, sizeof choice->file_system, "unknown");
 	if (fstatfs(fd, &info))
 		return FS_UNKNOWN;
-	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-		if ((unsigned long)info.f_type == known[i].magic) {
-			*ret_name = known[i].name;
-			return known[i].nature;
-		}
+	for (size_t i = 0; i < sizeof known_kinds / sizeof known_kinds[0]; i++) {
+		if ((unsigned long)info.f_type != known_kinds[i].magic)
+			continue;
+		(void)snprintf(name, sizeof choice->file_system, "%s", known_kinds[i].name);
+		return known_kinds[i].nature;
 	}
+	(void)snprintf(name, sizeof choice->file_system, "0x%lx", (unsigned long)info.f_type);
 	return FS_UNKNOWN;
 }
 
@@ -69,7 +90,7 @@ static bool set_flag(int fd, bool direct)
 }
 
 /* False when the kernel says that the file cannot be direct, or only with coarser alignment. */
-static bool alignment_fits(int fd, char *why, size_t why_bytes)
+static bool alignment_fits(int fd, struct gsn_direct_choice *choice)
 {
 #ifdef STATX_DIOALIGN
 	struct statx info;
@@ -78,48 +99,74 @@ static bool alignment_fits(int fd, char *why, size_t why_bytes)
 		!(info.stx_mask & STATX_DIOALIGN))
 		return true; /* not told: the transfer decides */
 	if (!info.stx_dio_offset_align) {
-		(void)snprintf(why, why_bytes, "the file system has no direct I/O for it");
+		(void)snprintf(choice->why, sizeof choice->why, "%s has no direct I/O for it",
+			choice->file_system);
 		return false;
 	}
-	if (info.stx_dio_offset_align > GSN_DIRECT_ALIGN ||
-		info.stx_dio_mem_align > GSN_DIRECT_ALIGN) {
-		(void)snprintf(why, why_bytes, "direct I/O wants alignment %u, over %u",
-			info.stx_dio_offset_align, GSN_DIRECT_ALIGN);
+	choice->alignment = (uint32_t)gsn_max(info.stx_dio_offset_align, info.stx_dio_mem_align);
+	choice->alignment_source = "statx";
+	if (choice->alignment > GSN_DIRECT_ALIGN) {
+		(void)snprintf(choice->why, sizeof choice->why,
+			"direct I/O wants alignment %u, over %u", choice->alignment,
+			GSN_DIRECT_ALIGN);
 		return false;
 	}
 #else
 	(void)fd;
-	(void)why;
-	(void)why_bytes;
+	(void)choice;
 #endif
 	return true;
 }
 
 /* One block moved the way that the job will move them all. */
-static bool transfer_works(int fd, bool writing, char *why, size_t why_bytes)
+static bool transfer_works(int fd, bool writing, struct gsn_direct_choice *choice)
 {
 	alignas(GSN_DIRECT_ALIGN) uint8_t block[GSN_DIRECT_ALIGN] = {0};
 	ssize_t moved =
 		writing ? pwrite(fd, block, sizeof block, 0) : pread(fd, block, sizeof block, 0);
 
 	if (moved < 0)
-		(void)snprintf(why, why_bytes, "a direct %s was refused: %s",
+		(void)snprintf(choice->why, sizeof choice->why, "a direct %s was refused: %s",
 			writing ? "write" : "read", strerror(errno));
 	return moved >= 0;
 }
 
-static bool make_direct(int fd, bool writing, char *why, size_t why_bytes)
+/* Where the kernel does not tell, a read of one sector off the larger boundary does. */
+static void probe_alignment(int fd, struct gsn_direct_choice *choice)
 {
-	if (!alignment_fits(fd, why, why_bytes))
+	alignas(GSN_DIRECT_ALIGN) uint8_t block[2 * SECTOR_BYTES];
+
+	choice->alignment = pread(fd, block + SECTOR_BYTES, SECTOR_BYTES, SECTOR_BYTES) >= 0
+				    ? SECTOR_BYTES
+				    : GSN_DIRECT_ALIGN;
+	choice->alignment_source = "probe";
+}
+
+static bool try_direct(int fd, bool writing, struct gsn_direct_choice *choice)
+{
+	if (!alignment_fits(fd, choice))
 		return false;
 	if (!set_flag(fd, true)) {
-		(void)snprintf(why, why_bytes, "O_DIRECT was refused: %s", strerror(errno));
+		(void)snprintf(choice->why, sizeof choice->why, "O_DIRECT was refused: %s",
+			strerror(errno));
 		return false;
 	}
-	if (transfer_works(fd, writing, why, why_bytes))
-		return true;
-	(void)set_flag(fd, false);
-	return false;
+	return transfer_works(fd, writing, choice);
+}
+
+static void make_direct(int fd, bool writing, struct gsn_direct_choice *choice)
+{
+	choice->direct = try_direct(fd, writing, choice);
+	if (!choice->direct) {
+		choice->alignment = 0;
+		choice->alignment_source = "";
+		return;
+	}
+	if (!choice->alignment)
+		probe_alignment(fd, choice);
+	(void)snprintf(choice->why, sizeof choice->why,
+		"%s takes direct I/O at multiples of %u bytes (%s)", choice->file_system,
+		choice->alignment, choice->alignment_source);
 }
 
 #ifndef SYS_cachestat
@@ -170,15 +217,14 @@ int gsn_cached_percent(int fd)
 	return percent >= 0 ? percent : sample_residency(fd, (uint64_t)file.st_size);
 }
 
-static bool stays_cached(int fd, bool writing, struct gsn_direct_choice *choice)
+static bool stays_cached(
+	int fd, bool writing, enum fs_nature nature, struct gsn_direct_choice *choice)
 {
-	const char *fs_name;
-	enum fs_nature nature = nature_of(fd, &fs_name);
 	int percent;
 
 	if (nature != FS_UNKNOWN) {
-		(void)snprintf(
-			choice->why, sizeof choice->why, "%s is better used cached", fs_name);
+		(void)snprintf(choice->why, sizeof choice->why, "%s is better used cached",
+			choice->file_system);
 		return true;
 	}
 	percent = writing ? -1 : gsn_cached_percent(fd);
@@ -192,18 +238,18 @@ static bool stays_cached(int fd, bool writing, struct gsn_direct_choice *choice)
 gpusnap_status gsn_direct_choose(int fd, const char *name, gpusnap_io_direct wanted,
 	struct gsn_direct_choice *ret_choice, gpusnap_error *err)
 {
-	struct gsn_direct_choice choice = {.why = "direct I/O"};
+	struct gsn_direct_choice choice = {.alignment_source = ""};
 	bool writing = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
-	const char *fs_name;
+	enum fs_nature nature = look_at_fs(fd, &choice);
 
-	if (wanted == GPUSNAP_DIRECT_ON && nature_of(fd, &fs_name) == FS_IN_MEMORY)
+	if (wanted == GPUSNAP_DIRECT_ON && nature == FS_IN_MEMORY)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
 			"'%s': direct I/O was asked for, but %s keeps files in memory; use auto",
-			name, fs_name);
+			name, choice.file_system);
 	if (wanted == GPUSNAP_DIRECT_OFF)
 		(void)snprintf(choice.why, sizeof choice.why, "cached I/O was asked for");
-	else if (wanted == GPUSNAP_DIRECT_ON || !stays_cached(fd, writing, &choice))
-		choice.direct = make_direct(fd, writing, choice.why, sizeof choice.why);
+	else if (wanted == GPUSNAP_DIRECT_ON || !stays_cached(fd, writing, nature, &choice))
+		make_direct(fd, writing, &choice);
 	if (wanted == GPUSNAP_DIRECT_ON && !choice.direct)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
 			"'%s': direct I/O was asked for, but %s; use auto", name, choice.why);

@@ -14,6 +14,9 @@
 
 struct gsn_direct_choice {
 	bool direct;
+	uint32_t alignment; /* that the file system wants, no more than ours; 0 when cached */
+	const char *alignment_source; /* "statx" or "probe"; "" when cached */
+	char file_system[16];	      /* its name, or its magic number where it has none here */
 	char why[96];
 };
 

@@ -13,6 +13,7 @@
 static const char *const engine_names[] = {
 	[GPUSNAP_IO_AUTO] = "auto",
 	[GPUSNAP_IO_URING] = "uring",
+	[GPUSNAP_IO_AIO] = "aio",
 	[GPUSNAP_IO_THREADS] = "threads",
 };
 static const char *const direct_names[] = {
@@ -34,8 +35,13 @@ gpusnap_status gpusnap_io_engine_parse(
 			return GPUSNAP_OK;
 		}
 	}
-	return gsn_fail(
-		err, GPUSNAP_E_INVALID, "I/O engine '%s': must be auto, uring or threads", name);
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"I/O engine '%s': must be auto, uring, aio or threads", name);
+}
+
+const char *gpusnap_io_engine_name(gpusnap_io_engine engine)
+{
+	return (unsigned)engine < ENGINE_COUNT ? engine_names[engine] : NULL;
 }
 
 gpusnap_status gpusnap_io_direct_parse(
@@ -50,6 +56,11 @@ gpusnap_status gpusnap_io_direct_parse(
 	return gsn_fail(err, GPUSNAP_E_INVALID, "direct I/O '%s': must be auto, on or off", name);
 }
 
+const char *gpusnap_io_direct_name(gpusnap_io_direct direct)
+{
+	return (unsigned)direct < DIRECT_COUNT ? direct_names[direct] : NULL;
+}
+
 static gpusnap_status check_limits(const gpusnap_io_options *options, gpusnap_error *err)
 {
 	if ((unsigned)options->engine >= ENGINE_COUNT)
@@ -58,6 +69,9 @@ static gpusnap_status check_limits(const gpusnap_io_options *options, gpusnap_er
 	if ((unsigned)options->direct >= DIRECT_COUNT)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "I/O options: direct %d, must be 0 to %d",
 			(int)options->direct, DIRECT_COUNT - 1);
+	if (options->engine == GPUSNAP_IO_AIO && options->direct == GPUSNAP_DIRECT_OFF)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"I/O options: engine aio serves direct I/O only, and direct is off");
 	if (options->depth > GSN_IO_DEPTH_MAX)
 		return gsn_fail(err, GPUSNAP_E_LIMIT, "I/O options: depth %u, at most %u",
 			options->depth, GSN_IO_DEPTH_MAX);
@@ -82,6 +96,8 @@ gpusnap_status gsn_io_options_resolve(
 		status = check_limits(&known, err);
 	if (status)
 		return status;
+	if (known.engine == GPUSNAP_IO_AIO)
+		known.direct = GPUSNAP_DIRECT_ON;
 	if (!known.depth)
 		known.depth = GSN_IO_DEPTH_DEFAULT;
 	if (!known.block_bytes)
@@ -101,9 +117,12 @@ gpusnap_status gsn_io_progress(const gpusnap_io_options *options, uint64_t bytes
 		(unsigned long long)bytes_total);
 }
 
-void gsn_io_report_add(gpusnap_io_report *report, const char *why)
+void gsn_io_report_add(gpusnap_io_report *report, const struct gsn_direct_choice *choice)
 {
 	size_t used = strlen(report->reason);
 
-	(void)snprintf(report->reason + used, sizeof report->reason - used, "; %s", why);
+	(void)snprintf(report->reason + used, sizeof report->reason - used, "; %s", choice->why);
+	memcpy(report->file_system, choice->file_system, sizeof report->file_system);
+	report->alignment = choice->alignment;
+	report->alignment_source = choice->alignment_source;
 }

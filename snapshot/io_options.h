@@ -4,6 +4,8 @@
 /* Defaults and limits of gpusnap_io_options, applied once at the start of every job. */
 #include <gpusnap/io.h>
 
+#include "snapshot/direct.h"
+
 #define GSN_IO_DEPTH_DEFAULT 8u
 #define GSN_IO_DEPTH_MAX     1024u
 #define GSN_IO_BLOCK_DEFAULT (UINT64_C(4) << 20)
@@ -18,7 +20,7 @@ gpusnap_status gsn_io_options_resolve(
 gpusnap_status gsn_io_progress(const gpusnap_io_options *options, uint64_t bytes_done,
 	uint64_t bytes_total, gpusnap_error *err);
 
-/* Put why the file is direct or cached behind the reason for the engine. */
-void gsn_io_report_add(gpusnap_io_report *report, const char *why);
+/* The file's side of the report: why it is direct or cached stands behind the engine's reason. */
+void gsn_io_report_add(gpusnap_io_report *report, const struct gsn_direct_choice *choice);
 
 #endif

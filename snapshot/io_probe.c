@@ -43,7 +43,7 @@ static gpusnap_status probe_file(const struct gsn_commit *commit, gpusnap_io_opt
 		status = probe_ring(commit, options, &report, err);
 	if (status)
 		return status;
-	gsn_io_report_add(&report, choice.why);
+	gsn_io_report_add(&report, &choice);
 	*ret_report = report;
 	return GPUSNAP_OK;
 }

@@ -265,7 +265,7 @@ static void undo(struct offload *o, size_t count, gpusnap_error *err)
 	gpusnap_error why;
 
 	unmapped.count = count;
-	if (count > 0 && gsn_resume_regions(o->registry, &unmapped, &why))
+	if (count > 0 && gsn_resume_regions(o->registry, &unmapped, NULL, NULL, &why))
 		gsn_error_prefix(err, "%zu regions stay offloaded (%s) after", count, why.message);
 }
 

@@ -141,7 +141,7 @@ static gpusnap_status open_reader(struct read_back *back, gpusnap_error *err)
 	const struct gsn_reader_file file = {
 		.path = back->job->path,
 		.fd = back->fd,
-		.why = back->choice.why,
+		.choice = &back->choice,
 		.engine = back->job->fs->engine,
 	};
 	gpusnap_status status = gsn_leaf_hash_open(&back->hash, err);

@@ -55,7 +55,7 @@ static gpusnap_status open_ring(
 		status = gsn_ring_open(&reader->io, file->fd, reader->staging.memory, bytes,
 			&reader->ring, &reader->report, err);
 	if (!status)
-		gsn_io_report_add(&reader->report, file->why);
+		gsn_io_report_add(&reader->report, file->choice);
 	return status;
 }
 
@@ -89,7 +89,7 @@ gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot
 	gpusnap_status status =
 		gsn_snapshot_reopen(snapshot, io->direct, &reader->own_fd, &choice, err);
 	struct gsn_reader_file file = {
-		.path = gpusnap_snapshot_path(snapshot), .fd = reader->own_fd, .why = choice.why};
+		.path = gpusnap_snapshot_path(snapshot), .fd = reader->own_fd, .choice = &choice};
 
 	if (status)
 		return status;

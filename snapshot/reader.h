@@ -25,8 +25,8 @@ struct gsn_read_slot;
 struct gsn_reader_file {
 	const char *path; /* for messages */
 	int fd;
-	const char *why;		      /* it is direct or cached, for the report */
-	const struct gsn_ring_engine *engine; /* NULL: the first that passes its probe */
+	const struct gsn_direct_choice *choice; /* for the report */
+	const struct gsn_ring_engine *engine;	/* NULL: the first that passes its probe */
 };
 
 struct gsn_reader {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,6 +25,10 @@
 
 /* A request may be told EINTR or EAGAIN this often in a row before that becomes its failure. */
 #define ATTEMPTS_MAX 64u
+
+#define PROBE_BYTES 4096
+
+enum { REFUSALS_BYTES = 240 };
 
 struct gsn_ring_part gsn_ring_part(const struct gsn_ring_slot *slot)
 {
@@ -60,6 +65,24 @@ void gsn_ring_close(struct gsn_ring *ring)
 	ring->engine->close(ring);
 	gsn_free(ring->slots);
 	gsn_free(ring);
+}
+
+gpusnap_status gsn_ring_probe(
+	struct gsn_ring *ring, int probe_fd, const char *what, gpusnap_error *err)
+{
+	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
+	struct gsn_ring_slot slot = {
+		.request = {.fd = probe_fd, .memory = memory, .length = sizeof memory}};
+	struct gsn_ring_slot *reaped;
+	int64_t result = 0;
+	gpusnap_status status = ring->engine->submit(ring, &slot, err);
+
+	if (!status)
+		status = ring->engine->reap(ring, &reaped, &result, err);
+	if (!status && result < 0)
+		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, (int)-result,
+			"%s refused a read: %s", what, strerror((int)-result));
+	return status;
 }
 
 static gpusnap_status ring_new(uint32_t depth, struct gsn_ring **out, gpusnap_error *err)
@@ -104,38 +127,58 @@ gpusnap_status gsn_ring_open_engine(const struct gsn_ring_engine *engine,
 	return GPUSNAP_OK;
 }
 
-/* io_uring is best at O_DIRECT; a warm page cache is copied faster by several workers. */
+/*
+ * O_DIRECT wants many requests in flight, which the kernel keeps; a warm page cache is copied
+ * faster by several workers.
+ */
 static const struct gsn_ring_engine *const direct_order[] = {
-	&gsn_ring_uring, &gsn_ring_threads, NULL};
+	&gsn_ring_uring, &gsn_ring_aio, &gsn_ring_threads, NULL};
 static const struct gsn_ring_engine *const cached_order[] = {
 	&gsn_ring_threads, &gsn_ring_uring, NULL};
-static const struct gsn_ring_engine *const uring_only[] = {&gsn_ring_uring, NULL};
-static const struct gsn_ring_engine *const threads_only[] = {&gsn_ring_threads, NULL};
+static const struct gsn_ring_engine *const one_each[][2] = {
+	[GPUSNAP_IO_URING] = {&gsn_ring_uring, NULL},
+	[GPUSNAP_IO_AIO] = {&gsn_ring_aio, NULL},
+	[GPUSNAP_IO_THREADS] = {&gsn_ring_threads, NULL},
+};
 
 static const struct gsn_ring_engine *const *engine_candidates(gpusnap_io_engine wanted, bool direct)
 {
-	switch (wanted) {
-	case GPUSNAP_IO_URING:
-		return uring_only;
-	case GPUSNAP_IO_THREADS:
-		return threads_only;
-	case GPUSNAP_IO_AUTO:
-		break;
-	}
+	if (wanted != GPUSNAP_IO_AUTO)
+		return one_each[wanted];
 	return direct ? direct_order : cached_order;
 }
 
-static void explain(gpusnap_io_report *report, const gpusnap_io_options *options,
-	const char *engine, const gpusnap_error *refusal)
+/* Why those before the engine that serves did not: their messages in one line. */
+struct refusals {
+	gpusnap_error last;
+	char text[REFUSALS_BYTES];
+};
+
+static void refusals_add(struct refusals *refusals, const gpusnap_error *latest)
 {
-	if (refusal->status)
-		(void)snprintf(report->reason, sizeof report->reason, "%s, because %.120s", engine,
-			refusal->message);
+	size_t used = strlen(refusals->text);
+
+	refusals->last = *latest;
+	(void)snprintf(refusals->text + used, sizeof refusals->text - used, "%s%s",
+		used ? ", and " : "", latest->message);
+}
+
+static gpusnap_status refusals_fail(const struct refusals *refusals, gpusnap_error *err)
+{
+	return gsn_fail_os(
+		err, refusals->last.status, refusals->last.os_errno, "%s", refusals->text);
+}
+
+static void explain(gpusnap_io_report *report, const gpusnap_io_options *options,
+	const struct refusals *refusals)
+{
+	const char *why = "it passed its probe";
+
+	if (refusals->last.status)
+		why = refusals->text;
 	else if (options->engine != GPUSNAP_IO_AUTO)
-		(void)snprintf(report->reason, sizeof report->reason, "%s, as asked for", engine);
-	else
-		(void)snprintf(report->reason, sizeof report->reason, "%s, first choice for %s I/O",
-			engine, report->direct ? "direct" : "cached");
+		why = "it was asked for";
+	(void)snprintf(report->reason, sizeof report->reason, "%s", why);
 }
 
 gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, void *memory,
@@ -144,7 +187,7 @@ gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, vo
 {
 	const struct gsn_ring_engine *const *candidate =
 		engine_candidates(options->engine, fd_is_direct(probe_fd));
-	gpusnap_error refusal = {GPUSNAP_OK};
+	struct refusals refusals = {.text = ""};
 	gpusnap_error latest;
 
 	for (; *candidate; candidate++) {
@@ -152,16 +195,14 @@ gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, vo
 			memory_bytes, out, ret_report, &latest);
 
 		if (!status) {
-			explain(ret_report, options, (*candidate)->name, &refusal);
+			explain(ret_report, options, &refusals);
 			return GPUSNAP_OK;
 		}
-		refusal = latest;
+		refusals_add(&refusals, &latest);
 		if (status == GPUSNAP_E_NOMEM)
 			break; /* no other engine does with less */
 	}
-	if (err)
-		*err = refusal;
-	return refusal.status;
+	return refusals_fail(&refusals, err);
 }
 
 static struct gsn_ring_slot *free_slot(struct gsn_ring *ring)

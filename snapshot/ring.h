@@ -34,9 +34,9 @@ struct gsn_ring;
 struct gsn_ring_slot; /* ring_state.h */
 
 /*
- * One engine; a const table per file: ring_uring.c, ring_threads.c. It moves one part of a request
- * at a time, as gsn_ring_part() cuts it, and answers bytes or a negative errno; what a short or a
- * failed part means is decided in ring.c alone.
+ * One engine; a const table per file: ring_uring.c, ring_aio.c, ring_threads.c. It moves one part
+ * of a request at a time, as gsn_ring_part() cuts it, and answers bytes or a negative errno; what a
+ * short or a failed part means is decided in ring.c alone.
  */
 struct gsn_ring_engine {
 	const char *name;
@@ -53,8 +53,9 @@ struct gsn_ring_engine {
 };
 
 /*
- * Opens the engine that the options ask for, or the first that passes its probe: io_uring first
- * when probe_fd is O_DIRECT, workers first when it goes through the page cache. Options must be
+ * Opens the engine that the options ask for, or the first that passes its probe: io_uring, Linux
+ * AIO, workers when probe_fd is O_DIRECT; workers, io_uring when it goes through the page cache.
+ * The reason then tells why those before it would not do. Options must be
  * resolved (gsn_io_options_resolve). `memory` is offered for registration; it must outlive the
  * ring. Fills engine, direct, registered, depth, block_bytes and reason of the report.
  */

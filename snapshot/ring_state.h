@@ -31,6 +31,14 @@ struct gsn_ring_part {
 };
 struct gsn_ring_part gsn_ring_part(const struct gsn_ring_slot *slot);
 
+/*
+ * Read the file's first bytes through a ring that has nothing in flight; that the file is empty is
+ * an answer too. `what` names the engine in the message. E_UNSUPPORTED: it will not do.
+ */
+gpusnap_status gsn_ring_probe(
+	struct gsn_ring *ring, int probe_fd, const char *what, gpusnap_error *err);
+
+extern const struct gsn_ring_engine gsn_ring_aio;
 extern const struct gsn_ring_engine gsn_ring_uring;
 extern const struct gsn_ring_engine gsn_ring_threads;
 

@@ -5,7 +5,6 @@
  * filter, a sysctl or a memory limit may each refuse).
  */
 #include <errno.h>
-#include <stdalign.h>
 #include <string.h>
 
 #include <liburing.h>
@@ -15,8 +14,6 @@
 #include "formats/base/fail.h"
 #include "snapshot/ring_state.h"
 
-#define PROBE_BYTES 4096
-
 /* The kernel takes at most this much as one registered buffer. */
 #define FIXED_BYTES_MAX (UINT64_C(1) << 30)
 enum { FIXED_COUNT_MAX = 16, SUBMIT_TRIES = 64 };
@@ -25,6 +22,7 @@ struct uring_state {
 	struct io_uring ring;
 	uint8_t *fixed; /* registered memory, in pieces of FIXED_BYTES_MAX; NULL for none */
 	uint64_t fixed_bytes;
+	int fixed_fd; /* the descriptor that is registered as file 0; -1 for none */
 };
 
 static int set_up(struct io_uring *ring, uint32_t depth)
@@ -61,17 +59,18 @@ static void prepare(
 	struct io_uring_sqe *sqe, const struct uring_state *state, const struct gsn_ring_part *part)
 {
 	int index = fixed_index(state, part);
+	bool fixed_file = part->fd == state->fixed_fd && part->fd >= 0;
+	int fd = fixed_file ? 0 : part->fd;
 
 	if (part->op == GSN_RING_READ && index >= 0)
-		io_uring_prep_read_fixed(
-			sqe, part->fd, part->memory, part->length, part->offset, index);
+		io_uring_prep_read_fixed(sqe, fd, part->memory, part->length, part->offset, index);
 	else if (part->op == GSN_RING_READ)
-		io_uring_prep_read(sqe, part->fd, part->memory, part->length, part->offset);
+		io_uring_prep_read(sqe, fd, part->memory, part->length, part->offset);
 	else if (index >= 0)
-		io_uring_prep_write_fixed(
-			sqe, part->fd, part->memory, part->length, part->offset, index);
+		io_uring_prep_write_fixed(sqe, fd, part->memory, part->length, part->offset, index);
 	else
-		io_uring_prep_write(sqe, part->fd, part->memory, part->length, part->offset);
+		io_uring_prep_write(sqe, fd, part->memory, part->length, part->offset);
+	io_uring_sqe_set_flags(sqe, fixed_file ? IOSQE_FIXED_FILE : 0);
 }
 
 /* Short of memory the kernel says EAGAIN; give it a few chances, not for ever. */
@@ -101,7 +100,7 @@ static gpusnap_status uring_submit(
 	prepare(sqe, state, &part);
 	/* Through the page cache a request is a copy: let workers make several at once. */
 	if (!ring->direct)
-		io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
+		sqe->flags |= IOSQE_ASYNC;
 	io_uring_sqe_set_data(sqe, slot);
 	result = submit_all(&state->ring);
 	if (result)
@@ -129,28 +128,13 @@ static gpusnap_status uring_reap(struct gsn_ring *ring, struct gsn_ring_slot **r
 	return GPUSNAP_OK;
 }
 
-/* Read the file's first bytes; that the file is empty is an answer too. */
-static gpusnap_status probe(struct gsn_ring *ring, int probe_fd, gpusnap_error *err)
-{
-	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
-	struct gsn_ring_slot slot = {
-		.request = {.fd = probe_fd, .memory = memory, .length = sizeof memory}};
-	struct gsn_ring_slot *reaped;
-	int64_t result = 0;
-	gpusnap_status status = uring_submit(ring, &slot, err);
-
-	if (!status)
-		status = uring_reap(ring, &reaped, &result, err);
-	if (!status && result < 0)
-		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, (int)-result,
-			"io_uring refused a read: %s", strerror((int)-result));
-	return status;
-}
-
 static void uring_close(struct gsn_ring *ring)
 {
 	struct uring_state *state = ring->state;
 
+	/* The kernel takes a ring apart when it likes; the file must be let go of before. */
+	if (state->fixed_fd >= 0)
+		(void)io_uring_unregister_files(&state->ring);
 	io_uring_queue_exit(&state->ring);
 	gsn_free(state);
 	ring->state = NULL;
@@ -170,11 +154,17 @@ static gpusnap_status uring_open(struct gsn_ring *ring, int probe_fd, gpusnap_er
 		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, -result,
 			"io_uring is not available: %s", strerror(-result));
 	}
+	state->fixed_fd = -1;
 	ring->state = state;
-	status = probe(ring, probe_fd, err);
-	if (status)
+	status = gsn_ring_probe(ring, probe_fd, "io_uring", err);
+	if (status) {
 		uring_close(ring);
-	return status;
+		return status;
+	}
+	/* Refused, it is named by its descriptor like any other. */
+	if (io_uring_register_files(&state->ring, &probe_fd, 1) == 0)
+		state->fixed_fd = probe_fd;
+	return GPUSNAP_OK;
 }
 
 /* All of it or nothing: a partial registration is undone, and plain requests are used. */

@@ -70,7 +70,7 @@ static gpusnap_status write_file(struct save *save, gpusnap_error *err)
 		gsn_error_prefix(err, "'%s'", save->path);
 		return status;
 	}
-	gsn_io_report_add(&save->report, choice.why);
+	gsn_io_report_add(&save->report, &choice);
 	return GPUSNAP_OK;
 }
 

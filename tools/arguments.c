@@ -140,7 +140,7 @@ static error_t parse_io(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option io_option_table[] = {
-	{"io", KEY_IO, "ENGINE", 0, "auto, uring or threads [auto]", 70},
+	{"io", KEY_IO, "ENGINE", 0, "auto, uring, aio (direct I/O only) or threads [auto]", 70},
 	{"direct", KEY_DIRECT, "WHEN", 0, "Bypass the page cache: auto, on or off [auto]", 70},
 	{"depth", KEY_DEPTH, "N", 0, "Requests in flight [8]", 70},
 	{"block-size", KEY_BLOCK_SIZE, "SIZE", 0, "Bytes of one request [4M]", 70},
@@ -222,14 +222,14 @@ const struct argp load_argp = {load_option_table, parse_load, NULL, NULL, NULL, 
 
 gpusnap_status io_request(gpusnap_json *args, const gpusnap_io_options *io)
 {
-	static const char *const engines[] = {"auto", "uring", "threads"};
-	static const char *const directs[] = {"auto", "on", "off"};
 	gpusnap_status s = GPUSNAP_OK;
 
 	if (io->engine)
-		s = gpusnap_json_set(args, "engine", gpusnap_json_pack("s", engines[io->engine]));
+		s = gpusnap_json_set(
+			args, "engine", gpusnap_json_pack("s", gpusnap_io_engine_name(io->engine)));
 	if (!s && io->direct)
-		s = gpusnap_json_set(args, "direct", gpusnap_json_pack("s", directs[io->direct]));
+		s = gpusnap_json_set(
+			args, "direct", gpusnap_json_pack("s", gpusnap_io_direct_name(io->direct)));
 	if (!s && io->depth)
 		s = gpusnap_json_set(args, "depth", gpusnap_json_pack("I", (long long)io->depth));
 	if (!s && io->block_bytes)

@@ -105,20 +105,34 @@ static gpusnap_json *files_row(void)
 	return row("open files", limit.rlim_cur < 64 ? "warn" : "ok", finding);
 }
 
+/* For programs: what the finding says in words. Consumed and replaced; NULL: no memory. */
+static gpusnap_json *with_report(gpusnap_json *result, const gpusnap_io_report *report)
+{
+	gpusnap_json *io = gpusnap_json_pack("{s:s,s:s,s:b,s:b,s:I,s:s}", "file_system",
+		report->file_system, "engine", report->engine, "direct", report->direct,
+		"registered", report->registered, "alignment", (long long)report->alignment,
+		"alignment_source", report->alignment_source);
+
+	if (result && gpusnap_json_set(result, "io", io) == GPUSNAP_OK)
+		return result;
+	gpusnap_json_free(result);
+	return NULL;
+}
+
 static gpusnap_json *directory_row(const char *directory)
 {
 	gpusnap_io_report report;
 	gpusnap_error err = {0};
 	char check[300];
-	char finding[400];
+	char finding[600];
 
 	(void)snprintf(check, sizeof check, "files in %s", directory);
 	if (gpusnap_io_probe(directory, NULL, &report, &err))
 		return row(check, "fail", err.message);
-	(void)snprintf(finding, sizeof finding, "%s, %s, buffers %s: %s", report.engine,
-		report.direct ? "O_DIRECT" : "page cache",
-		report.registered ? "registered" : "not registered", report.reason);
-	return row(check, "ok", finding);
+	(void)snprintf(finding, sizeof finding, "%s: %s, %s%s: %s", report.file_system,
+		report.engine, report.direct ? "O_DIRECT" : "page cache",
+		report.registered ? ", buffers registered" : "", report.reason);
+	return with_report(row(check, "ok", finding), &report);
 }
 
 static gpusnap_status examine(const struct doctor_arguments *a, gpusnap_json *rows)

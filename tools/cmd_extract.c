@@ -76,22 +76,13 @@ static gpusnap_status extract(const struct extract_arguments *a, gpusnap_snapsho
 		snapshot, a->name, STDOUT_FILENO, &a->options, ret_report, err);
 }
 
-static void print_engine(const gpusnap_io_report *io)
-{
-	char size[SIZE_TEXT];
-
-	(void)fprintf(stderr, "engine %s, %s, %u requests of %s in flight: %s\n", io->engine,
-		io->direct ? "O_DIRECT" : "page cache", io->depth,
-		format_size(io->block_bytes, size), io->reason);
-}
-
 static int report_extracted(const struct extract_arguments *a, const gpusnap_extract_report *report)
 {
 	char digest[GPUSNAP_DIGEST_TEXT];
 	char size[SIZE_TEXT];
 
 	if (a->common.verbose)
-		print_engine(&report->io);
+		output_io(&report->io);
 	(void)gpusnap_digest_format(report->digest, digest);
 	if (a->common.json)
 		return output_json(

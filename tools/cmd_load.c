@@ -104,6 +104,10 @@ static int report(const struct load_arguments *a, const gpusnap_load_report *loa
 	char read[SIZE_TEXT];
 	char file[SIZE_TEXT];
 
+	if (a->common.verbose) {
+		output_io(&load->io);
+		output_io(&saved->io);
+	}
 	(void)gpusnap_digest_format(saved->root, root);
 	if (a->common.json)
 		return output_json(

@@ -11,6 +11,7 @@ enum { KEY_BACKING = 0x200, TAGS_MAX = 64 };
 
 struct offload_arguments {
 	struct live_options live;
+	gpusnap_io_options io; /* of resume */
 	const char *backing;
 	const char *tags[TAGS_MAX];
 	size_t tag_count;
@@ -24,6 +25,7 @@ static error_t parse_tags(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->live.target;
 		state->child_inputs[1] = &a->live.common;
+		state->child_inputs[2] = &a->io;
 		return 0;
 	case KEY_BACKING:
 		if (strcmp(arg, "auto") != 0 && strcmp(arg, "arena") != 0 &&
@@ -56,6 +58,8 @@ static gpusnap_json *request(const struct offload_arguments *a)
 	if (!s && a->backing)
 		s = gpusnap_json_set(args, "backing", gpusnap_json_pack("s", a->backing));
 	if (!s)
+		s = io_request(args, &a->io);
+	if (!s)
 		return args;
 	gpusnap_json_free(args);
 	gpusnap_json_free(tags);
@@ -84,19 +88,22 @@ static int print_resumed(const gpusnap_json *result, bool verbose)
 	char size[SIZE_TEXT];
 	char rate[SIZE_TEXT];
 
-	(void)verbose;
 	(void)printf("resumed and verified %llu regions, %s in %.3f s, %s\n",
 		(unsigned long long)field_u64(result, "regions"),
 		format_size(field_u64(result, "bytes"), size), field_seconds(result),
 		format_rate(field_u64(result, "bytes"), field_seconds(result), rate));
+	if (verbose && gpusnap_json_get(result, "engine")) {
+		gpusnap_io_report io = field_io(result);
+
+		output_io(&io);
+	}
 	return 0;
 }
 
-static const struct argp_child children[] = {
-	{&target_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
-
 int cmd_offload(int argc, char **argv)
 {
+	static const struct argp_child children[] = {
+		{&target_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
 	static const struct argp_option options[] = {
 		{"backing", KEY_BACKING, "WHERE", 0,
 			"Where kept bytes stay: arena (host memory), snapshot (the last saved or "
@@ -118,11 +125,13 @@ int cmd_offload(int argc, char **argv)
 
 int cmd_resume(int argc, char **argv)
 {
+	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},
+		{&common_argp, 0, NULL, 0}, {&io_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {NULL, parse_tags, "[TAG...]",
 		"Map offloaded regions at the same addresses and put their bytes back, verified on "
 		"the device: all of them, or none when memory is short.",
 		children, NULL, NULL};
-	struct offload_arguments a = {0};
+	struct offload_arguments a = {.io = GPUSNAP_IO_OPTIONS_INIT};
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;

@@ -56,13 +56,11 @@ static int print_transfer(const gpusnap_json *result, bool verbose, const char *
 		format_size(field_u64(result, "bytes"), size), field_seconds(result),
 		format_rate(field_u64(result, "bytes"), field_seconds(result), rate),
 		field_text(result, "root"));
-	if (verbose)
-		(void)fprintf(stderr, "engine %s, %s, %llu requests of %s in flight: %s\n",
-			field_text(result, "engine"),
-			field_true(result, "direct") ? "O_DIRECT" : "page cache",
-			(unsigned long long)field_u64(result, "depth"),
-			format_size(field_u64(result, "block_bytes"), size),
-			field_text(result, "reason"));
+	if (verbose) {
+		gpusnap_io_report io = field_io(result);
+
+		output_io(&io);
+	}
 	return 0;
 }
 

@@ -115,6 +115,8 @@ static int verify_file(const char *program, struct verify_arguments *a)
 		gpusnap_snapshot_close(snapshot);
 		return output_error(program, a->live.common.json, &err);
 	}
+	if (a->live.common.verbose)
+		output_io(&report);
 	result = verify_result(snapshot, &damage, &report);
 	status = damage.count ? 1 : 0;
 	gpusnap_damage_release(&damage);

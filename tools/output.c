@@ -98,6 +98,15 @@ int output_error(const char *command, bool json, const gpusnap_error *err)
 		status);
 }
 
+void output_io(const gpusnap_io_report *report)
+{
+	char size[SIZE_TEXT];
+
+	(void)fprintf(stderr, "engine %s, %s, %u requests of %s in flight: %s\n", report->engine,
+		report->direct ? "O_DIRECT" : "page cache", report->depth,
+		format_size(report->block_bytes, size), report->reason);
+}
+
 void output_note(const char *command, const char *text)
 {
 	if (text)

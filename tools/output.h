@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <gpusnap/io.h>
 #include <gpusnap/json.h>
 #include <gpusnap/status.h>
 
@@ -20,6 +21,8 @@ char *format_rate(uint64_t bytes, double seconds, char text[SIZE_TEXT]);
 int output_json(gpusnap_json *result, int exit_status);
 /* "gpusnap COMMAND: MESSAGE" on stderr and, with json, an error object on stdout. */
 int output_error(const char *command, bool json, const gpusnap_error *err);
+/* How files were read or written, and why so: one line on stderr, for -v. */
+void output_io(const gpusnap_io_report *report);
 /* "COMMAND: note: TEXT" on stderr; nothing for NULL. */
 void output_note(const char *command, const char *text);
 /*

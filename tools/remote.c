@@ -2,6 +2,7 @@
 #include "tools/remote.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,4 +83,17 @@ const char *field_text(const gpusnap_json *object, const char *key)
 bool field_true(const gpusnap_json *object, const char *key)
 {
 	return gpusnap_json_boolean(gpusnap_json_get(object, key), 0) != 0;
+}
+
+gpusnap_io_report field_io(const gpusnap_json *object)
+{
+	gpusnap_io_report report = {
+		.engine = field_text(object, "engine"),
+		.direct = field_true(object, "direct"),
+		.depth = (uint32_t)field_u64(object, "depth"),
+		.block_bytes = field_u64(object, "block_bytes"),
+	};
+
+	(void)snprintf(report.reason, sizeof report.reason, "%s", field_text(object, "reason"));
+	return report;
 }

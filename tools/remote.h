@@ -2,6 +2,7 @@
 #ifndef REMOTE_H
 #define REMOTE_H
 /* What all commands on a live process share: ask its agent, print the answer. */
+#include <gpusnap/io.h>
 #include <gpusnap/json.h>
 #include <gpusnap/status.h>
 
@@ -30,5 +31,7 @@ uint64_t field_u64(const gpusnap_json *object, const char *key);
 double field_seconds(const gpusnap_json *object);
 const char *field_text(const gpusnap_json *object, const char *key);
 bool field_true(const gpusnap_json *object, const char *key);
+/* What output_io() prints; the engine's name is borrowed. */
+gpusnap_io_report field_io(const gpusnap_json *object);
 
 #endif

@@ -51,8 +51,13 @@ START_TEST(a_warm_file_is_read_from_the_cache_a_cold_one_directly)
 	ck_assert_int_le(gsn_cached_percent(fd), 10);
 	ck_ok(gsn_direct_choose(fd, "file", GPUSNAP_DIRECT_AUTO, &choice, &err));
 	ck_assert(choice.direct == is_direct(fd));
-	if (!choice.direct) /* where this folder's file system has none, it must say why */
-		ck_assert_str_ne(choice.why, "direct I/O");
+	if (choice.direct) { /* where this folder's file system has none, it says something else */
+		ck_assert_ptr_nonnull(strstr(choice.why, "takes direct I/O at multiples of"));
+		ck_assert(choice.alignment >= 512 && choice.alignment <= GSN_DIRECT_ALIGN);
+	} else {
+		ck_assert_ptr_null(strstr(choice.why, "takes direct I/O"));
+		ck_assert_uint_eq(choice.alignment, 0);
+	}
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST

@@ -3,18 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 
 #include "snapshot/io_options.h"
 #include "snapshot/ring_state.h"
+#include "tests/support/refuse_syscalls.h"
 #include "tests/support/suite.h"
 #include "tests/support/tempdir.h"
 
@@ -31,6 +26,7 @@ static const struct {
 	{GPUSNAP_IO_URING, false, true},
 	{GPUSNAP_IO_URING, true, false},
 	{GPUSNAP_IO_URING, true, true},
+	{GPUSNAP_IO_AIO, true, false},
 	{GPUSNAP_IO_THREADS, false, false},
 	{GPUSNAP_IO_THREADS, true, true},
 };
@@ -111,7 +107,8 @@ START_TEST(what_is_written_is_read_back)
 	ck_ok(gsn_ring_open(&options, fd, modes[_i].registered ? memory : NULL,
 		(uint64_t)2 * FILE_BYTES, &ring, &report, &err));
 	ck_assert_int_eq(report.direct, modes[_i].direct);
-	ck_assert_str_eq(report.engine, modes[_i].engine == GPUSNAP_IO_URING ? "uring" : "threads");
+	ck_assert_str_eq(report.engine, gpusnap_io_engine_name(modes[_i].engine));
+	ck_assert_str_eq(report.reason, "it was asked for");
 	if (!modes[_i].registered)
 		ck_assert(!report.registered);
 	fill(memory, FILE_BYTES, (uint32_t)_i + 1);
@@ -368,23 +365,27 @@ START_TEST(an_error_ends_the_request)
 }
 END_TEST
 
-/* As a container's default filter does it. */
-static void forbid_io_uring(void)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {sizeof code / sizeof code[0], code};
+/* As a container's default filter does it, and as a kernel without them. */
+static const struct refused {
+	bool aio;
+	int error;
+	const char *engine;
+	const char *why[2];
+} refused[] = {
+	{false, EPERM, "aio", {"io_uring is not available: Operation not permitted", ""}},
+	{false, ENOSYS, "aio", {"io_uring is not available: Function not implemented", ""}},
+	{true, EPERM, "threads",
+		{"io_uring is not available: Operation not permitted, and Linux AIO",
+			"Linux AIO is not available: Operation not permitted"}},
+	{true, ENOSYS, "threads",
+		{"io_uring is not available: Function not implemented, and Linux AIO",
+			"Linux AIO is not available: Function not implemented"}},
+};
+enum { REFUSED_COUNT = sizeof refused / sizeof refused[0] };
 
-	ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
-START_TEST(without_io_uring_workers_serve_and_the_report_says_why)
+START_TEST(the_next_engine_serves_and_the_report_says_why)
 {
+	const struct refused *r = &refused[_i];
 	gpusnap_io_options options = options_of(GPUSNAP_IO_AUTO);
 	int fd = open_file("filtered", true);
 	uint8_t *memory = map_memory(FILE_BYTES);
@@ -392,16 +393,34 @@ START_TEST(without_io_uring_workers_serve_and_the_report_says_why)
 	struct gsn_ring *ring;
 	gpusnap_error err;
 
-	forbid_io_uring();
+	ck_assert(refuse_syscalls(uring_syscalls, 1, r->error));
+	if (r->aio)
+		ck_assert(refuse_syscalls(aio_syscalls, 1, r->error));
 	ck_ok(gsn_ring_open(&options, fd, memory, FILE_BYTES, &ring, &report, &err));
-	ck_assert_str_eq(report.engine, "threads");
-	ck_assert_ptr_nonnull(strstr(report.reason, "io_uring"));
-	ck_assert_ptr_nonnull(strstr(report.reason, "Operation not permitted"));
+	ck_assert_str_eq(report.engine, r->engine);
+	for (int i = 0; i < 2; i++)
+		ck_assert_msg(strstr(report.reason, r->why[i]), "%s", report.reason);
 	move_file(ring, GSN_RING_WRITE, fd, memory);
 	gsn_ring_close(ring);
 	options.engine = GPUSNAP_IO_URING;
 	ck_fails(gsn_ring_open(&options, fd, memory, FILE_BYTES, &ring, &report, &err),
-		GPUSNAP_E_UNSUPPORTED, "Operation not permitted");
+		GPUSNAP_E_UNSUPPORTED, "io_uring is not available");
+	ck_assert_int_eq(err.os_errno, r->error);
+	ck_assert_int_eq(close(fd), 0);
+}
+END_TEST
+
+START_TEST(aio_serves_no_cached_file)
+{
+	gpusnap_io_options options = options_of(GPUSNAP_IO_AIO);
+	int fd = open_file("cached", false);
+	gpusnap_io_report report = {0};
+	struct gsn_ring *ring;
+	gpusnap_error err;
+
+	ck_assert_int_eq(options.direct, GPUSNAP_DIRECT_ON);
+	ck_fails(gsn_ring_open(&options, fd, NULL, 0, &ring, &report, &err), GPUSNAP_E_UNSUPPORTED,
+		"direct I/O only");
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -469,8 +488,17 @@ START_TEST(options_have_defaults_names_and_limits)
 	options.block_bytes = 0;
 	options.engine = (gpusnap_io_engine)9;
 	ck_fails(gsn_io_options_resolve(&options, &resolved, &err), GPUSNAP_E_INVALID, "engine 9");
+	options.engine = GPUSNAP_IO_AIO;
+	options.direct = GPUSNAP_DIRECT_OFF;
+	ck_fails(gsn_io_options_resolve(&options, &resolved, &err), GPUSNAP_E_INVALID,
+		"engine aio serves direct I/O only");
 	ck_ok(gpusnap_io_engine_parse("uring", &engine, &err));
 	ck_assert_int_eq(engine, GPUSNAP_IO_URING);
+	ck_ok(gpusnap_io_engine_parse("aio", &engine, &err));
+	ck_assert_int_eq(engine, GPUSNAP_IO_AIO);
+	ck_assert_ptr_null(gpusnap_io_engine_name((gpusnap_io_engine)9));
+	ck_assert_str_eq(gpusnap_io_direct_name(GPUSNAP_DIRECT_OFF), "off");
+	ck_assert_ptr_null(gpusnap_io_direct_name((gpusnap_io_direct)9));
 	ck_fails(gpusnap_io_engine_parse("aio2", &engine, &err), GPUSNAP_E_INVALID, "'aio2'");
 	ck_ok(gpusnap_io_direct_parse("off", &direct, &err));
 	ck_assert_int_eq(direct, GPUSNAP_DIRECT_OFF);
@@ -488,6 +516,9 @@ START_TEST(probe_of_a_folder_answers_and_leaves_nothing)
 	ck_ok(gpusnap_io_probe(probed, NULL, &report, &err));
 	ck_assert_ptr_nonnull(report.engine);
 	ck_assert_str_ne(report.reason, "");
+	ck_assert_str_ne(report.file_system, "");
+	ck_assert_int_eq(report.direct, report.alignment > 0);
+	ck_assert_int_eq(report.direct, report.alignment_source[0] != 0);
 	ck_assert_int_eq(tempdir_count(probed), 0);
 	tempdir_remove(probed);
 	ck_fails(gpusnap_io_probe(probed, NULL, &report, &err), GPUSNAP_E_IO, probed);
@@ -504,7 +535,9 @@ START_TEST(memory_file_systems_are_used_cached)
 	tempdir_make(probed, "/dev/shm");
 	ck_ok(gpusnap_io_probe(probed, &options, &report, &err));
 	ck_assert(!report.direct);
-	ck_assert_ptr_nonnull(strstr(report.reason, "tmpfs"));
+	ck_assert_uint_eq(report.alignment, 0);
+	ck_assert_str_eq(report.file_system, "tmpfs");
+	ck_assert_str_eq(report.reason, "it passed its probe; tmpfs is better used cached");
 	options.direct = GPUSNAP_DIRECT_ON;
 	ck_fails(gpusnap_io_probe(probed, &options, &report, &err), GPUSNAP_E_UNSUPPORTED,
 		"tmpfs keeps files in memory");
@@ -527,7 +560,7 @@ static SRunner *make_runner(void)
 		an_empty_read_before_the_end_is_an_error,
 		a_request_over_2_gib_is_split,
 		an_error_ends_the_request,
-		without_io_uring_workers_serve_and_the_report_says_why,
+		aio_serves_no_cached_file,
 		without_lockable_memory_plain_requests_serve,
 		first_choice_follows_the_file,
 		options_have_defaults_names_and_limits,
@@ -539,6 +572,8 @@ static SRunner *make_runner(void)
 
 	for (size_t i = 0; i < sizeof per_mode / sizeof per_mode[0]; i++)
 		tcase_add_loop_test(cases, per_mode[i], 0, MODE_COUNT);
+	tcase_add_loop_test(
+		cases, the_next_engine_serves_and_the_report_says_why, 0, REFUSED_COUNT);
 	for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
 		tcase_add_test(cases, once[i]);
 	suite_add_tcase(suite, cases);

@@ -15,6 +15,7 @@ extern "C" {
 typedef enum gpusnap_io_engine {
 	GPUSNAP_IO_AUTO,    /* the first that passes a probe */
 	GPUSNAP_IO_URING,   /* io_uring, registered buffers where the memory limit allows */
+	GPUSNAP_IO_AIO,	    /* Linux AIO; with O_DIRECT only, which it therefore asks for */
 	GPUSNAP_IO_THREADS, /* pread/pwrite by worker threads */
 } gpusnap_io_engine;
 
@@ -42,22 +43,28 @@ typedef struct gpusnap_io_options {
 
 /* What was used, and why. */
 typedef struct gpusnap_io_report {
-	const char *engine; /* "uring", "threads"; static */
+	const char *engine; /* "uring", "aio", "threads"; static */
 	bool direct;
-	bool registered; /* buffers registered with the kernel */
+	char file_system[16];	      /* "ext4", "tmpfs", ... or its magic number */
+	uint32_t alignment;	      /* that direct I/O needs there; 0 when it is cached */
+	const char *alignment_source; /* "statx" or "probe"; static; "" when it is cached */
+	bool registered;	      /* buffers registered with the kernel */
 	uint32_t depth;
 	uint64_t block_bytes;
 	uint64_t bytes;	  /* moved between file and memory */
 	double seconds;	  /* wall clock, whole job */
-	char reason[160]; /* why this engine and not the one before it; for -v */
+	char reason[400]; /* why this engine and not those before it, why direct or not; for -v */
 } gpusnap_io_report;
 
-/** "auto", "uring", "threads". E_INVALID otherwise. */
+/** "auto", "uring", "aio", "threads". E_INVALID otherwise. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_io_engine_parse(
 	const char *name, gpusnap_io_engine *ret_engine, gpusnap_error *err);
 /** "auto", "on", "off". */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_io_direct_parse(
 	const char *name, gpusnap_io_direct *ret_direct, gpusnap_error *err);
+/** The names that the two above take; NULL for no such value. */
+GPUSNAP_API const char *gpusnap_io_engine_name(gpusnap_io_engine engine);
+GPUSNAP_API const char *gpusnap_io_direct_name(gpusnap_io_direct direct);
 /** What save would use in this directory (probe file made and removed). For `doctor`. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_io_probe(const char *directory,
 	const gpusnap_io_options *options, gpusnap_io_report *ret_report, gpusnap_error *err);

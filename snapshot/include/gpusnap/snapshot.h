@@ -187,6 +187,7 @@ typedef struct gpusnap_offload_options {
 	const char *const *tags; /* regions with one of these; NULL: all managed ones */
 	size_t tag_count;
 	gpusnap_backing backing;
+	gpusnap_io_options io; /* resume: how snapshots are read */
 } gpusnap_offload_options;
 #define GPUSNAP_OFFLOAD_OPTIONS_INIT                                                               \
 	{                                                                                          \
@@ -215,6 +216,7 @@ typedef struct gpusnap_resume_report {
 	uint32_t regions;
 	uint64_t bytes;
 	double seconds;
+	gpusnap_io_report io; /* of the snapshot read last; engine NULL when none was */
 } gpusnap_resume_report;
 
 /**
