@@ -12,7 +12,6 @@
 #include <gpusnap/digest.h>
 #include <gpusnap/json.h>
 #include <gpusnap/mask.h>
-#include <gpusnap/moe.h>
 #include <gpusnap/plan.h>
 #include <gpusnap/status.h>
 
@@ -47,9 +46,6 @@ gpusnap_status gsn_item_i64(const gpusnap_json *array, size_t index, int64_t min
 gpusnap_json *gsn_mask_encode(const gpusnap_mask_type *type);
 gpusnap_status gsn_mask_decode(
 	const gpusnap_json *object, gpusnap_mask_type *ret_type, gpusnap_error *err);
-
-/* E_UNSUPPORTED for a name that gpusnap_moe_slot_name() does not give. */
-gpusnap_status gsn_moe_slot_parse(const char *name, gpusnap_moe_slot *ret_slot, gpusnap_error *err);
 
 /* Text of a digest as a JSON string. NULL: no memory. */
 gpusnap_json *gsn_digest_encode(gpusnap_digest digest);

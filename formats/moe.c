@@ -9,64 +9,15 @@
 
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
-#include "formats/base/text.h"
 #include "formats/fields.h"
+#include "formats/moe_check.h"
+#include "formats/moe_words.h"
 
-enum { MODEL_FORMAT = 1 };
-
-static const char *const score_names[] = {
-	[GPUSNAP_SCORE_SOFTMAX] = "softmax",
-	[GPUSNAP_SCORE_SIGMOID] = "sigmoid",
-};
-static const char activation_name[] = "silu";
-
-static const char *const slot_names[GPUSNAP_MOE_SLOTS] = {
-	[GPUSNAP_MOE_ROUTER] = "router",
-	[GPUSNAP_MOE_W13] = "w13",
-	[GPUSNAP_MOE_W13_SCALE] = "w13_scale",
-	[GPUSNAP_MOE_W2] = "w2",
-	[GPUSNAP_MOE_W2_SCALE] = "w2_scale",
-	[GPUSNAP_MOE_MASK] = "mask",
-	[GPUSNAP_MOE_NORM] = "norm",
-	[GPUSNAP_MOE_SELECTION_BIAS] = "selection_bias",
-	[GPUSNAP_MOE_SHARED_W13] = "shared_w13",
-	[GPUSNAP_MOE_SHARED_W2] = "shared_w2",
-	[GPUSNAP_MOE_SHARED_GATE] = "shared_gate",
-	[GPUSNAP_MOE_ROUTER_BIAS] = "router_bias",
-	[GPUSNAP_MOE_W13_BIAS] = "w13_bias",
-	[GPUSNAP_MOE_W2_BIAS] = "w2_bias",
-	[GPUSNAP_MOE_HASH] = "hash",
-	[GPUSNAP_MOE_SHARED_W13_SCALE] = "shared_w13_scale",
-	[GPUSNAP_MOE_SHARED_W2_SCALE] = "shared_w2_scale",
-};
-
-const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot)
-{
-	return (unsigned)slot < GPUSNAP_MOE_SLOTS ? slot_names[slot] : "unknown";
-}
-
-/* Of a number that is no score too, which decoding then refuses. */
-static const char *score_name(gpusnap_score score)
-{
-	bool known = score >= GPUSNAP_SCORE_SOFTMAX && score <= GPUSNAP_SCORE_SIGMOID;
-
-	return known ? score_names[score] : "unknown";
-}
-
-gpusnap_status gsn_moe_slot_parse(const char *name, gpusnap_moe_slot *ret_slot, gpusnap_error *err)
-{
-	char quoted[GSN_QUOTE_BYTES];
-
-	for (int i = 0; i < GPUSNAP_MOE_SLOTS; i++) {
-		if (strcmp(slot_names[i], name) == 0) {
-			*ret_slot = (gpusnap_moe_slot)i;
-			return GPUSNAP_OK;
-		}
-	}
-	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-		"MoE slot '%s' is unknown to this build; use a newer gpusnap",
-		gsn_quote(name, strlen(name), quoted));
-}
+/*
+ * Format 1 is the record as it was before members that an older reader would ignore and so compute
+ * with another formula; 2 is written where a layer has one of them.
+ */
+enum { MODEL_FORMAT = 1, MODEL_FORMAT_FORMULA = 2 };
 
 static gpusnap_json *encode_buffers(const gpusnap_moe_layer *layer)
 {
@@ -75,13 +26,18 @@ static gpusnap_json *encode_buffers(const gpusnap_moe_layer *layer)
 	for (int i = 0; buffers && i < GPUSNAP_MOE_SLOTS; i++) {
 		if (!layer->buffers[i])
 			continue;
-		if (gpusnap_json_set(
-			    buffers, slot_names[i], gpusnap_json_pack("s", layer->buffers[i]))) {
+		if (gpusnap_json_set(buffers, gpusnap_moe_slot_name((gpusnap_moe_slot)i),
+			    gpusnap_json_pack("s", layer->buffers[i]))) {
 			gpusnap_json_free(buffers);
 			return NULL;
 		}
 	}
 	return buffers;
+}
+
+static int set_size(gpusnap_json *json, const char *key, uint32_t value)
+{
+	return gpusnap_json_set(json, key, gpusnap_json_pack("I", (long long)value));
 }
 
 /* Members that most layers do not have are absent there. @return not 0: no memory */
@@ -97,8 +53,18 @@ static int add_optional(gpusnap_json *json, const gpusnap_moe_layer *layer)
 			gpusnap_json_pack(
 				"[I, I]", (long long)layer->groups, (long long)layer->top_groups));
 	if (layer->shared_intermediate)
-		failed |= gpusnap_json_set(json, "shared_intermediate",
-			gpusnap_json_pack("I", (long long)layer->shared_intermediate));
+		failed |= set_size(json, "shared_intermediate", layer->shared_intermediate);
+	if (layer->shared_block_n)
+		failed |= gpusnap_json_set(json, "shared_block",
+			gpusnap_json_pack("[I, I]", (long long)layer->shared_block_n,
+				(long long)layer->shared_block_k));
+	if (layer->vocabulary)
+		failed |= set_size(json, "vocabulary", layer->vocabulary);
+	if (layer->activation_limit != 0.0f)
+		failed |= gpusnap_json_set(json, "activation_limit",
+			gpusnap_json_pack("f", (double)layer->activation_limit));
+	if (layer->weight_before_w2)
+		failed |= gpusnap_json_set(json, "weight_before_w2", gpusnap_json_pack("b", 1));
 	return failed;
 }
 
@@ -109,16 +75,24 @@ static gpusnap_json *encode_layer(const gpusnap_moe_layer *layer)
 		layer->module, "layer", (long long)layer->layer, "hidden", (long long)layer->hidden,
 		"intermediate", (long long)layer->intermediate, "experts",
 		(long long)layer->experts, "top_k", (long long)layer->top_k, "score",
-		score_name(layer->score), "renormalise", (int)layer->renormalise, "activation",
-		activation_name, "block", (long long)layer->block_n, (long long)layer->block_k,
-		"norm_epsilon", (double)layer->norm_epsilon, "mask", gsn_mask_encode(&layer->mask),
-		"buffers", encode_buffers(layer));
+		gsn_score_name(layer->score), "renormalise", (int)layer->renormalise, "activation",
+		gsn_activation_name(layer->activation), "block", (long long)layer->block_n,
+		(long long)layer->block_k, "norm_epsilon", (double)layer->norm_epsilon, "mask",
+		gsn_mask_encode(&layer->mask), "buffers", encode_buffers(layer));
 
 	if (json && add_optional(json, layer)) {
 		gpusnap_json_free(json);
 		return NULL;
 	}
 	return json;
+}
+
+static int format_of(const gpusnap_moe_model *model)
+{
+	for (uint32_t i = 0; i < model->layer_count; i++)
+		if (model->layers[i].activation_limit != 0.0f || model->layers[i].weight_before_w2)
+			return MODEL_FORMAT_FORMULA;
+	return MODEL_FORMAT;
 }
 
 gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model)
@@ -131,24 +105,9 @@ gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *model)
 			return NULL;
 		}
 	}
-	return gpusnap_json_pack("{s:i, s:s, s:[I, I], s:[I, I], s:o}", "format", MODEL_FORMAT,
+	return gpusnap_json_pack("{s:i, s:s, s:[I, I], s:[I, I], s:o}", "format", format_of(model),
 		"family", model->family, "tp", (long long)model->tp_rank, (long long)model->tp_size,
 		"ep", (long long)model->ep_rank, (long long)model->ep_size, "layers", layers);
-}
-
-static gpusnap_status check_word(
-	const gpusnap_json *json, const char *key, const char *known, gpusnap_error *err)
-{
-	const char *word;
-	char quoted[GSN_QUOTE_BYTES];
-	gpusnap_status status = gsn_field_text(json, key, &word, err);
-
-	if (status)
-		return status;
-	if (strcmp(word, known) != 0)
-		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "'%s' is '%s', this build knows '%s'",
-			key, gsn_quote(word, strlen(word), quoted), known);
-	return GPUSNAP_OK;
 }
 
 static gpusnap_status decode_sizes(
@@ -170,12 +129,12 @@ static gpusnap_status decode_sizes(
 	return status;
 }
 
-static gpusnap_status decode_block(
-	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+static gpusnap_status decode_block(const gpusnap_json *json, const char *key, uint32_t *ret_n,
+	uint32_t *ret_k, gpusnap_error *err)
 {
 	gpusnap_json *block;
 	int64_t n, k;
-	gpusnap_status status = gsn_field_array(json, "block", 2, 2, &block, err);
+	gpusnap_status status = gsn_field_array(json, key, 2, 2, &block, err);
 
 	if (status)
 		return status;
@@ -183,50 +142,47 @@ static gpusnap_status decode_block(
 	if (!status)
 		status = gsn_item_i64(block, 1, 0, GPUSNAP_MOE_WIDTH_MAX, &k, err);
 	if (status) {
-		gsn_error_prefix(err, "'block'");
+		gsn_error_prefix(err, "'%s'", key);
 		return status;
 	}
 	if ((n == 0) != (k == 0))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"'block' is [%d, %d], expected two sizes, or zeros for no scales", (int)n,
+			"'%s' is [%d, %d], expected two sizes, or zeros for no scales", key, (int)n,
 			(int)k);
-	layer->block_n = (uint32_t)n;
-	layer->block_k = (uint32_t)k;
+	*ret_n = (uint32_t)n;
+	*ret_k = (uint32_t)k;
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status decode_score(
+static gpusnap_status decode_words(
 	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
 {
 	const char *word;
-	char quoted[GSN_QUOTE_BYTES];
 	gpusnap_status status = gsn_field_text(json, "score", &word, err);
 
-	if (status)
-		return status;
-	for (int i = GPUSNAP_SCORE_SOFTMAX; i <= GPUSNAP_SCORE_SIGMOID; i++)
-		if (strcmp(word, score_names[i]) == 0) {
-			layer->score = (gpusnap_score)i;
-			return GPUSNAP_OK;
-		}
-	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-		"'score' is '%s', this build knows 'softmax' and 'sigmoid'",
-		gsn_quote(word, strlen(word), quoted));
+	if (!status)
+		status = gsn_score_parse(word, &layer->score, err);
+	if (!status)
+		status = gsn_field_text(json, "activation", &word, err);
+	if (!status)
+		status = gsn_activation_parse(word, &layer->activation, err);
+	return status;
 }
 
-static gpusnap_status decode_scale(
-	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
+/* A factor that may be absent, then it stays 0. */
+static gpusnap_status decode_factor(
+	const gpusnap_json *json, const char *key, float *ret_factor, gpusnap_error *err)
 {
-	const gpusnap_json *value = gpusnap_json_get(json, "routed_scale");
-	double scale = gpusnap_json_real(value, -1.0);
+	const gpusnap_json *value = gpusnap_json_get(json, key);
+	double factor = gpusnap_json_real(value, -1.0);
 
 	if (!value)
 		return GPUSNAP_OK;
-	if (!(scale > 0.0 && scale <= (double)GPUSNAP_MOE_SCALE_MAX && (float)scale > 0.0f))
+	if (!(factor > 0.0 && factor <= (double)GPUSNAP_MOE_SCALE_MAX && (float)factor > 0.0f))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"'routed_scale' is %g, expected a number above 0, up to %g", scale,
+			"'%s' is %g, expected a number above 0, up to %g", key, factor,
 			(double)GPUSNAP_MOE_SCALE_MAX);
-	layer->routed_scale = (float)scale;
+	*ret_factor = (float)factor;
 	return GPUSNAP_OK;
 }
 
@@ -259,16 +215,35 @@ static gpusnap_status decode_groups(
 	return GPUSNAP_OK;
 }
 
+/* A size that may be absent, then it stays 0. */
+static gpusnap_status decode_size(const gpusnap_json *json, const char *key, uint32_t max,
+	uint32_t *ret_size, gpusnap_error *err)
+{
+	if (!gpusnap_json_get(json, key))
+		return GPUSNAP_OK;
+	return gsn_field_u32(json, key, 1, max, ret_size, err);
+}
+
 static gpusnap_status decode_optional(
 	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
 {
-	gpusnap_status status = decode_scale(json, layer, err);
+	gpusnap_status status = decode_factor(json, "routed_scale", &layer->routed_scale, err);
 
 	if (!status)
 		status = decode_groups(json, layer, err);
-	if (!status && gpusnap_json_get(json, "shared_intermediate"))
-		status = gsn_field_u32(json, "shared_intermediate", 1, GPUSNAP_MOE_WIDTH_MAX,
+	if (!status)
+		status = decode_size(json, "shared_intermediate", GPUSNAP_MOE_WIDTH_MAX,
 			&layer->shared_intermediate, err);
+	if (!status && gpusnap_json_get(json, "shared_block"))
+		status = decode_block(
+			json, "shared_block", &layer->shared_block_n, &layer->shared_block_k, err);
+	if (!status)
+		status = decode_size(
+			json, "vocabulary", GPUSNAP_MOE_VOCABULARY_MAX, &layer->vocabulary, err);
+	if (!status)
+		status = decode_factor(json, "activation_limit", &layer->activation_limit, err);
+	if (!status && gpusnap_json_get(json, "weight_before_w2"))
+		status = gsn_field_bool(json, "weight_before_w2", &layer->weight_before_w2, err);
 	return status;
 }
 
@@ -276,20 +251,17 @@ static gpusnap_status decode_arithmetic(
 	const gpusnap_json *json, gpusnap_moe_layer *layer, gpusnap_error *err)
 {
 	double epsilon = gpusnap_json_real(gpusnap_json_get(json, "norm_epsilon"), -1.0);
-	gpusnap_status status = decode_score(json, layer, err);
+	gpusnap_status status = decode_words(json, layer, err);
 
-	if (!status)
-		status = check_word(json, "activation", activation_name, err);
 	if (!status)
 		status = gsn_field_bool(json, "renormalise", &layer->renormalise, err);
 	if (!status)
-		status = decode_block(json, layer, err);
+		status = decode_block(json, "block", &layer->block_n, &layer->block_k, err);
 	if (status)
 		return status;
 	if (!(epsilon >= 0.0 && epsilon <= 1.0))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"'norm_epsilon' is missing or %g, expected a number from 0 to 1", epsilon);
-	layer->activation = GPUSNAP_ACTIVATION_SILU;
 	layer->norm_epsilon = (float)epsilon;
 	return GPUSNAP_OK;
 }
@@ -310,64 +282,6 @@ static gpusnap_status decode_buffers(
 				buffers, gpusnap_json_key(at), &layer->buffers[slot], err);
 	}
 	return status;
-}
-
-static gpusnap_status check_shared(const gpusnap_moe_layer *layer, gpusnap_error *err)
-{
-	static const gpusnap_moe_slot slots[] = {
-		GPUSNAP_MOE_SHARED_W13, GPUSNAP_MOE_SHARED_W2, GPUSNAP_MOE_SHARED_GATE};
-	bool shared = layer->shared_intermediate != 0;
-
-	for (int i = 0; i < 3; i++) {
-		bool named = layer->buffers[slots[i]] != NULL;
-
-		if (!shared && named)
-			return gsn_fail(err, GPUSNAP_E_FORMAT,
-				"a buffer is named for '%s', but there is no 'shared_intermediate'",
-				slot_names[slots[i]]);
-		if (shared && !named && slots[i] != GPUSNAP_MOE_SHARED_GATE)
-			return gsn_fail(err, GPUSNAP_E_FORMAT,
-				"no buffer is named for '%s', but 'shared_intermediate' is %u",
-				slot_names[slots[i]], layer->shared_intermediate);
-	}
-	return GPUSNAP_OK;
-}
-
-static gpusnap_status check_selection(const gpusnap_moe_layer *layer, gpusnap_error *err)
-{
-	if (layer->score == GPUSNAP_SCORE_SIGMOID)
-		return GPUSNAP_OK;
-	if (layer->buffers[GPUSNAP_MOE_SELECTION_BIAS] || layer->groups)
-		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"score '%s' with %s, this build knows them with 'sigmoid'",
-			score_names[layer->score],
-			layer->groups ? "'groups'" : "a 'selection_bias'");
-	return GPUSNAP_OK;
-}
-
-/* Which slots a layer must name, and which it must not. */
-static gpusnap_status check_buffers(const gpusnap_moe_layer *layer, gpusnap_error *err)
-{
-	bool scaled = layer->block_n != 0;
-
-	for (int i = 0; i < GPUSNAP_MOE_SLOTS; i++) {
-		bool is_scale = i == GPUSNAP_MOE_W13_SCALE || i == GPUSNAP_MOE_W2_SCALE;
-		bool needed = i == GPUSNAP_MOE_ROUTER || i == GPUSNAP_MOE_W13 ||
-			      i == GPUSNAP_MOE_W2 || (is_scale && scaled);
-
-		if (needed && !layer->buffers[i])
-			return gsn_fail(err, GPUSNAP_E_FORMAT, "no buffer is named for '%s'",
-				slot_names[i]);
-		if (is_scale && !scaled && layer->buffers[i])
-			return gsn_fail(err, GPUSNAP_E_FORMAT,
-				"a buffer is named for '%s', but 'block' says that there are no "
-				"scales",
-				slot_names[i]);
-	}
-	if (layer->buffers[GPUSNAP_MOE_NORM] && layer->norm_epsilon == 0.0f)
-		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"'norm_epsilon' is 0, expected more where a buffer is named for 'norm'");
-	return check_selection(layer, err);
 }
 
 static gpusnap_status decode_mask(const gpusnap_json *json, const gpusnap_moe_model *model,
@@ -414,11 +328,7 @@ static gpusnap_status decode_layer(const gpusnap_json *json, const gpusnap_moe_m
 		status = decode_mask(json, model, layer, err);
 	if (!status)
 		status = decode_buffers(json, layer, err);
-	if (!status)
-		status = check_buffers(layer, err);
-	if (!status)
-		status = check_shared(layer, err);
-	return status;
+	return status ? status : gsn_moe_layer_check(layer, err);
 }
 
 static gpusnap_status decode_layers(
@@ -457,10 +367,10 @@ static gpusnap_status decode_model(
 	uint32_t format;
 	gpusnap_status status = gsn_field_u32(json, "format", 1, UINT32_MAX, &format, err);
 
-	if (!status && format != MODEL_FORMAT)
+	if (!status && format > MODEL_FORMAT_FORMULA)
 		status = gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"format %u, this build reads %d; use a newer gpusnap", format,
-			MODEL_FORMAT);
+			"format %u, this build reads 1 to %d; use a newer gpusnap", format,
+			MODEL_FORMAT_FORMULA);
 	if (!status)
 		status = gsn_field_copy(json, "family", &model->family, err);
 	if (!status)
@@ -469,6 +379,11 @@ static gpusnap_status decode_model(
 		status = gsn_field_rank(json, "ep", &model->ep_rank, &model->ep_size, err);
 	if (!status)
 		status = decode_layers(json, model, err);
+	if (!status && format < (uint32_t)format_of(model))
+		status = gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'format' is %u, expected %d where a layer has 'activation_limit' or "
+			"'weight_before_w2'",
+			format, MODEL_FORMAT_FORMULA);
 	return status;
 }
 

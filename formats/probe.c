@@ -11,6 +11,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "formats/fields.h"
+#include "formats/moe_words.h"
 
 enum {
 	CHAIN_HEAD = 4 + 8 + 4 + 4 + 4,

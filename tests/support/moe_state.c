@@ -74,8 +74,14 @@ static bool has_slot(
 	case GPUSNAP_MOE_SHARED_W2:
 	case GPUSNAP_MOE_SHARED_GATE:
 		return layer->shared_intermediate != 0;
-	default:
+	case GPUSNAP_MOE_ROUTER:
+	case GPUSNAP_MOE_W13:
+	case GPUSNAP_MOE_W2:
+	case GPUSNAP_MOE_MASK:
+	case GPUSNAP_MOE_NORM:
 		return true;
+	default:
+		return false;
 	}
 }
 

@@ -181,14 +181,21 @@ END_TEST
 
 START_TEST(what_this_build_cannot_compute_is_refused_by_name)
 {
-	refused("'softmax'", "'sqrtsoftplus'", GPUSNAP_E_UNSUPPORTED,
-		"'score' is 'sqrtsoftplus', this build knows 'softmax' and 'sigmoid'");
+	refused("'softmax'", "'tanh'", GPUSNAP_E_UNSUPPORTED,
+		"'score' is 'tanh', this build knows 'softmax', 'sigmoid', 'softmax_chosen' and "
+		"'sqrt_softplus'");
 	refused("'top_k':2", "'top_k':2,'groups':[7,2]", GPUSNAP_E_UNSUPPORTED,
 		"score 'softmax' with 'groups'");
 	refused("'norm':'n0'", "'norm':'n0','selection_bias':'c'", GPUSNAP_E_UNSUPPORTED,
 		"score 'softmax' with a 'selection_bias'");
-	refused("'silu'", "'gelu'", GPUSNAP_E_UNSUPPORTED, "'activation' is 'gelu'");
-	refused("'format':1", "'format':2", GPUSNAP_E_UNSUPPORTED, "format 2, this build reads 1");
+	refused("'score':'softmax'", "'score':'softmax_chosen','groups':[7,2]",
+		GPUSNAP_E_UNSUPPORTED, "score 'softmax_chosen' with 'groups'");
+	refused("'norm':'n0'}}", "'norm':'n0','hash':'h'},'vocabulary':9}", GPUSNAP_E_UNSUPPORTED,
+		"score 'softmax' with a 'hash'");
+	refused("'silu'", "'gelu'", GPUSNAP_E_UNSUPPORTED,
+		"'activation' is 'gelu', this build knows 'silu' and 'swiglu_oai'");
+	refused("'format':1", "'format':3", GPUSNAP_E_UNSUPPORTED,
+		"format 3, this build reads 1 to 2");
 }
 END_TEST
 
@@ -251,7 +258,125 @@ START_TEST(impossible_optional_members_are_refused)
 	refused(SECOND, SIGMOID("", SHARED), GPUSNAP_E_FORMAT, "there is no 'shared_intermediate'");
 	refused(SECOND, SIGMOID("", ",'shared_gate':'u'"), GPUSNAP_E_FORMAT, "for 'shared_gate'");
 	refused(SECOND, SIGMOID("'shared_intermediate':32,", ",'shared_w13':'s'"), GPUSNAP_E_FORMAT,
-		"for 'shared_w2', but 'shared_intermediate' is 32");
+		"for 'shared_w2', but there is a 'shared_intermediate'");
+}
+END_TEST
+
+/* The second layer with scores by sqrt(softplus). */
+#define SQRT_SOFTPLUS(optional, buffers)                                                           \
+	"'top_k':2,'score':'sqrt_softplus','renormalise':false,'activation':'swiglu_oai',"         \
+	"'block':[0,0],'norm_epsilon':0,"                                                          \
+	"'mask':{'kind':'deepep','experts':7,'local':2,'first':3,'shared':0,'ep':[1,3]}," optional \
+	"'buffers':{'router':'r1','w13':'a1','w2':'b1'" buffers
+
+static gpusnap_moe_model *decode_and_free(gpusnap_json *json)
+{
+	gpusnap_moe_model *model;
+
+	ck_ok(gpusnap_moe_model_decode(json, &model, &err));
+	gpusnap_json_free(json);
+	return model;
+}
+
+START_TEST(a_hash_layer_is_read_and_written_back)
+{
+	gpusnap_moe_model *model = decode_and_free(parse(
+		SECOND, SQRT_SOFTPLUS("'vocabulary':99,'shared_intermediate':32,'shared_block':"
+				      "[128,64],",
+				SHARED ",'hash':'h','shared_w13_scale':'ss','shared_w2_scale':'ts',"
+				       "'router_bias':'rb','w13_bias':'ab','w2_bias':'bb',"
+				       "'map':'p'")));
+
+	for (int i = 0; i < 2; i++) {
+		const gpusnap_moe_layer *layer = &model->layers[1];
+		gpusnap_json *json;
+
+		ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SQRT_SOFTPLUS);
+		ck_assert_int_eq(layer->activation, GPUSNAP_ACTIVATION_SWIGLU_OAI);
+		ck_assert_uint_eq(layer->vocabulary, 99);
+		ck_assert_uint_eq(layer->shared_block_n, 128);
+		ck_assert_uint_eq(layer->shared_block_k, 64);
+		ck_assert(!layer->weight_before_w2);
+		ck_assert_float_eq(layer->activation_limit, 0.0f);
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_HASH], "h");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SHARED_W13_SCALE], "ss");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_SHARED_W2_SCALE], "ts");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_ROUTER_BIAS], "rb");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_W13_BIAS], "ab");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_W2_BIAS], "bb");
+		ck_assert_str_eq(layer->buffers[GPUSNAP_MOE_MAP], "p");
+		json = gpusnap_moe_model_encode(model);
+		ck_assert_int_eq(gpusnap_json_integer(gpusnap_json_get(json, "format"), 0), 1);
+		gpusnap_moe_model_free(model);
+		model = decode_and_free(json);
+	}
+	gpusnap_moe_model_free(model);
+}
+END_TEST
+
+/* A reader of format 1 ignores both members, and so would compute something else. */
+START_TEST(another_formula_is_another_format)
+{
+	static const struct {
+		const char *members;
+		float limit;
+		bool before;
+	} cases[] = {
+		{"'activation_limit':7.5,", 7.5f, false},
+		{"'weight_before_w2':true,", 0.0f, true},
+	};
+
+	for (int i = 0; i < 2; i++) {
+		char text[1024];
+		gpusnap_moe_model *model;
+		gpusnap_json *json;
+
+		(void)snprintf(text, sizeof text, "'hidden':256,%s", cases[i].members);
+		refused("'hidden':256,", text, GPUSNAP_E_FORMAT,
+			"'format' is 1, expected 2 where a layer has 'activation_limit' or "
+			"'weight_before_w2'");
+		json = parse("'hidden':256,", text);
+		ck_ok(gpusnap_json_set(json, "format", gpusnap_json_pack("i", 2)));
+		model = decode_and_free(json);
+		ck_assert_float_eq(model->layers[0].activation_limit, cases[i].limit);
+		ck_assert_int_eq(model->layers[0].weight_before_w2, cases[i].before);
+		json = gpusnap_moe_model_encode(model);
+		gpusnap_moe_model_free(model);
+		ck_assert_int_eq(gpusnap_json_integer(gpusnap_json_get(json, "format"), 0), 2);
+		model = decode_and_free(json);
+		ck_assert_float_eq(model->layers[0].activation_limit, cases[i].limit);
+		ck_assert_int_eq(model->layers[0].weight_before_w2, cases[i].before);
+		gpusnap_moe_model_free(model);
+	}
+}
+END_TEST
+
+START_TEST(what_does_not_go_together_is_refused)
+{
+	refused(SECOND, SQRT_SOFTPLUS("'vocabulary':9,", ""), GPUSNAP_E_FORMAT,
+		"no buffer is named for 'hash', but there is a 'vocabulary'");
+	refused(SECOND, SQRT_SOFTPLUS("", ",'hash':'h'"), GPUSNAP_E_FORMAT,
+		"a buffer is named for 'hash', but there is no 'vocabulary'");
+	refused(SECOND, SQRT_SOFTPLUS("'vocabulary':0,", ",'hash':'h'"), GPUSNAP_E_FORMAT,
+		"'vocabulary' is 0");
+	refused(SECOND, SQRT_SOFTPLUS("'vocabulary':9,'groups':[7,2],", ",'hash':'h'"),
+		GPUSNAP_E_FORMAT, "there are 'groups', but 'vocabulary' says");
+	refused(SECOND, SQRT_SOFTPLUS("'vocabulary':9,", ",'hash':'h','selection_bias':'c'"),
+		GPUSNAP_E_FORMAT, "for 'selection_bias', but 'vocabulary' says");
+	refused(SECOND, SQRT_SOFTPLUS("'shared_block':[128,128],", ""), GPUSNAP_E_FORMAT,
+		"for 'shared_w13_scale', but there is a 'shared_block'");
+	refused(SECOND, SQRT_SOFTPLUS("", ",'shared_w2_scale':'s'"), GPUSNAP_E_FORMAT,
+		"for 'shared_w2_scale', but there is no 'shared_block'");
+	refused(SECOND,
+		SQRT_SOFTPLUS("'shared_block':[128,128],",
+			",'shared_w13_scale':'s','shared_w2_scale':'t'"),
+		GPUSNAP_E_FORMAT, "there is a 'shared_block', but no 'shared_intermediate'");
+	refused(SECOND, SQRT_SOFTPLUS("'shared_block':[128,0],", ""), GPUSNAP_E_FORMAT,
+		"'shared_block' is [128, 0]");
+	refused(SECOND, SQRT_SOFTPLUS("'activation_limit':-7,", ""), GPUSNAP_E_FORMAT,
+		"'activation_limit' is -7");
+	refused(SECOND, SQRT_SOFTPLUS("'weight_before_w2':1,", ""), GPUSNAP_E_FORMAT,
+		"'weight_before_w2' is an integer");
 }
 END_TEST
 
@@ -295,6 +420,9 @@ int main(void)
 		what_this_build_cannot_compute_is_refused_by_name,
 		optional_members_are_read_and_written_back,
 		impossible_optional_members_are_refused,
+		a_hash_layer_is_read_and_written_back,
+		another_formula_is_another_format,
+		what_does_not_go_together_is_refused,
 		other_documents_are_refused,
 		slots_have_names,
 	};

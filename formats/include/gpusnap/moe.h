@@ -54,6 +54,7 @@ typedef enum gpusnap_moe_slot {
 	GPUSNAP_MOE_HASH,	 /* [vocabulary, top_k] I64 or I32: experts of a token id */
 	GPUSNAP_MOE_SHARED_W13_SCALE, /* of one expert, by shared_block_n and _k */
 	GPUSNAP_MOE_SHARED_W2_SCALE,
+	GPUSNAP_MOE_MAP, /* [experts] I32: local id of each expert, -1 for remote ones */
 	GPUSNAP_MOE_SLOTS
 } gpusnap_moe_slot;
 
@@ -95,10 +96,11 @@ typedef struct gpusnap_moe_model {
 	gpusnap_moe_layer *layers;
 } gpusnap_moe_model;
 
-#define GPUSNAP_MOE_LAYERS_MAX 4096u
-#define GPUSNAP_MOE_WIDTH_MAX  1048576u /* hidden, intermediate, scale blocks */
-#define GPUSNAP_MOE_GROUPS_MAX 64u
-#define GPUSNAP_MOE_SCALE_MAX  1e6f /* of routed weights */
+#define GPUSNAP_MOE_LAYERS_MAX	   4096u
+#define GPUSNAP_MOE_WIDTH_MAX	   1048576u /* hidden, intermediate, scale blocks */
+#define GPUSNAP_MOE_GROUPS_MAX	   64u
+#define GPUSNAP_MOE_SCALE_MAX	   1e6f /* of routed weights; also the largest activation limit */
+#define GPUSNAP_MOE_VOCABULARY_MAX 2147483647u /* token ids are I32 */
 
 /** "router", "w13", ...: the slot's name in JSON and messages. */
 GPUSNAP_API const char *gpusnap_moe_slot_name(gpusnap_moe_slot slot);
@@ -108,8 +110,9 @@ GPUSNAP_API gpusnap_json *gpusnap_moe_model_encode(const gpusnap_moe_model *mode
  * Parse and check, so that sizes need no further check: none is zero, top_k <= experts, layers
  * ascend, the mask is of these experts and this rank's block (gpusnap_expert_block), router, w13
  * and w2 are named, scales where and only where there are blocks, both weights of a shared expert
- * where and only where it has a width, its gate only there, bias and groups only with a sigmoid,
- * groups that divide the experts and hold top_k. E_FORMAT otherwise,
+ * where and only where it has a width, its gate and scales only there, selection bias and groups
+ * only with a sigmoid or sqrt(softplus), groups that divide the experts and hold top_k, a hash
+ * table where and only where there is a vocabulary, with none of the two. E_FORMAT otherwise,
  * E_UNSUPPORTED for a format, score, activation or slot that this build does not know.
  * @param out  owned by the caller; gpusnap_moe_model_free().
  */
