@@ -10,7 +10,8 @@ endforeach()
 set(GPUSNAP_CUDA_CODE ${GPUSNAP_CUDA_CODE} PARENT_SCOPE)
 set(cuda_object ${CMAKE_CURRENT_BINARY_DIR}/gpu_kernels.cuda.o)
 add_custom_command(OUTPUT ${cuda_object}
-	COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++17 -O3 -fmad=false ${GPUSNAP_CUDA_CODE}
+	COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++17 -O3 -fmad=false -DGSN_VENDOR_CUDA
+		${GPUSNAP_CUDA_CODE}
 		-Xcompiler -fPIC,-fvisibility=hidden,-Wall
 		-I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/formats/include
 		-I${PROJECT_SOURCE_DIR}/kernels/include

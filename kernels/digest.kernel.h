@@ -43,8 +43,8 @@ template <bool ALIGNED> GSN_DEVICE_FN uint4 gsn_load_16(uint64_t address)
 	unsigned w0 = words[0], w1 = words[1], w2 = words[2], w3 = words[3];
 	unsigned w4 = shift ? words[4] : 0;
 
-	return make_uint4(__funnelshift_r(w0, w1, shift), __funnelshift_r(w1, w2, shift),
-		__funnelshift_r(w2, w3, shift), __funnelshift_r(w3, w4, shift));
+	return make_uint4(gsn_funnel(w0, w1, shift), gsn_funnel(w1, w2, shift),
+		gsn_funnel(w2, w3, shift), gsn_funnel(w3, w4, shift));
 }
 
 GSN_DEVICE_FN void gsn_add_stripe(gsn_stripe_pair &sum, uint4 data, const gsn_stripe_pair &key)
@@ -206,7 +206,7 @@ GSN_DEVICE_FN gsn_gpu_leaf_range gsn_range_of_leaf(
 	return ranges[low];
 }
 
-GSN_KERNEL void __launch_bounds__(GSN_DIGEST_WARPS *GSN_WARP, GSN_DIGEST_RESIDENT)
+GSN_KERNEL void GSN_RESIDENT_BLOCKS(GSN_DIGEST_WARPS *GSN_WARP, GSN_DIGEST_RESIDENT)
 	gsn_digest_leaves(const gsn_gpu_leaf_range *ranges, unsigned count, uint64_t leaves,
 		ulonglong2 *digests)
 {

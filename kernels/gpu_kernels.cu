@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Launchers: which kernel and which grid. All kernels of the module are instantiated here. */
-#include "kernels/vendor_cuda_device.h"
+#include "kernels/vendor_device.h"
 
 #include "kernels/digest.kernel.h"
 #include "kernels/moe_experts.kernel.h"
@@ -20,7 +20,7 @@ static uint32_t at_most(uint64_t blocks, uint64_t limit)
 
 static int launched()
 {
-	return (int)cudaGetLastError();
+	return (int)gpuClearError();
 }
 
 int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t range_count,
@@ -29,9 +29,9 @@ int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t rang
 	uint64_t blocks = ceil_div(leaves, GSN_DIGEST_WARPS);
 
 	if (blocks > INT32_MAX)
-		return (int)cudaErrorInvalidConfiguration;
+		return (int)gpuErrorInvalidConfiguration;
 	gsn_digest_leaves<<<(uint32_t)blocks, GSN_DIGEST_WARPS * GSN_WARP, 0,
-		(cudaStream_t)stream>>>(ranges, range_count, leaves, (ulonglong2 *)digests);
+		(gpuStream_t)stream>>>(ranges, range_count, leaves, (ulonglong2 *)digests);
 	return launched();
 }
 
@@ -45,7 +45,7 @@ template <typename FORMAT> static bool is_whole(const gsn_matrix &matrix, uint64
 	       x % 16 == 0;
 }
 
-template <typename FORMAT> static int route_logits(const gsn_logits_args &args, cudaStream_t stream)
+template <typename FORMAT> static int route_logits(const gsn_logits_args &args, gpuStream_t stream)
 {
 	bool whole = is_whole<FORMAT>(args.router, (uint64_t)args.x);
 	uint32_t rows = GSN_ROUTE_WARPS * GSN_ROWS_AT_ONCE;
@@ -69,7 +69,7 @@ template <typename FORMAT> static int route_logits(const gsn_logits_args &args, 
 
 int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocessors, void *stream)
 {
-	cudaStream_t on = (cudaStream_t)stream;
+	gpuStream_t on = (gpuStream_t)stream;
 	gsn_logits_args logits = {};
 	int code;
 
@@ -103,7 +103,7 @@ int gsn_gpu_launch_localise(
 {
 	uint32_t blocks = at_most(ceil_div(args->pairs, GSN_TOKEN_THREADS), multiprocessors * 8);
 
-	gsn_localise_ids<<<blocks, GSN_TOKEN_THREADS, 0, (cudaStream_t)stream>>>(*args);
+	gsn_localise_ids<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
 	return launched();
 }
 
@@ -127,7 +127,7 @@ static gsn_matrix matrix_of(const struct gsn_moe_experts *args, uint64_t weights
 }
 
 static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
-	const struct gsn_gpu_moe_layout &layout, cudaStream_t stream)
+	const struct gsn_gpu_moe_layout &layout, gpuStream_t stream)
 {
 	gsn_group_args group = {};
 
@@ -173,11 +173,10 @@ static gsn_experts_args experts_args(
 /* Warps enough for every item there can be, or to fill the device. */
 template <typename KERNEL>
 static int launch_experts(KERNEL kernel, const gsn_experts_args &args, uint64_t items,
-	uint32_t multiprocessors, cudaStream_t stream)
+	uint32_t multiprocessors, gpuStream_t stream)
 {
 	int resident = 0;
-	int code = (int)cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-		&resident, kernel, GSN_EXPERT_WARPS * GSN_WARP, 0);
+	int code = gpuResidentBlocks(&resident, kernel, GSN_EXPERT_WARPS * GSN_WARP);
 
 	if (code)
 		return code;
@@ -189,7 +188,7 @@ static int launch_experts(KERNEL kernel, const gsn_experts_args &args, uint64_t 
 
 template <typename FORMAT, bool WHOLE, int TOKENS>
 static int run_experts(const gsn_experts_args &args, uint32_t experts, uint32_t multiprocessors,
-	cudaStream_t stream)
+	gpuStream_t stream)
 {
 	uint64_t gate_up = experts * ceil_div(args.w13.rows, gsn_gate_up_rows(TOKENS));
 	uint64_t down = experts * ceil_div(args.w2.rows, gsn_down_rows(TOKENS));
@@ -203,7 +202,7 @@ static int run_experts(const gsn_experts_args &args, uint32_t experts, uint32_t 
 
 template <typename FORMAT>
 static int choose_experts(const gsn_experts_args &args, uint32_t local_experts,
-	uint32_t multiprocessors, cudaStream_t stream)
+	uint32_t multiprocessors, gpuStream_t stream)
 {
 	uint32_t experts = local_experts < args.pair_count ? local_experts : args.pair_count;
 	uint32_t tokens = args.pair_count / args.top_k;
@@ -223,7 +222,7 @@ int gsn_gpu_launch_experts(
 	const struct gsn_gpu_moe_layout layout = gsn_gpu_moe_layout_of(args);
 	char *scratch = (char *)((args->scratch + 15) & ~UINT64_C(15));
 	gsn_experts_args experts = experts_args(args, scratch, layout);
-	cudaStream_t on = (cudaStream_t)stream;
+	gpuStream_t on = (gpuStream_t)stream;
 	int code = group_pairs(args, scratch, layout, on);
 
 	if (code)
@@ -247,12 +246,12 @@ int gsn_gpu_launch_combine(
 	uint64_t count = (uint64_t)args->tokens * args->hidden;
 	uint32_t blocks = at_most(ceil_div(count, GSN_TOKEN_THREADS), multiprocessors * 16);
 
-	gsn_combine_slots<<<blocks, GSN_TOKEN_THREADS, 0, (cudaStream_t)stream>>>(*args);
+	gsn_combine_slots<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
 	return launched();
 }
 
 template <typename FORMAT>
-static int norm_tokens(const struct gsn_rms_norm *args, cudaStream_t stream)
+static int norm_tokens(const struct gsn_rms_norm *args, gpuStream_t stream)
 {
 	bool whole = args->hidden % gsn_f32::CHUNK == 0 && args->x % 16 == 0;
 	uint32_t blocks = (uint32_t)ceil_div((uint64_t)args->tokens * GSN_WARP, GSN_TOKEN_THREADS);
@@ -269,10 +268,10 @@ int gsn_gpu_launch_rms_norm(const struct gsn_rms_norm *args, uint32_t multiproce
 	(void)multiprocessors;
 	switch (args->weight_dtype) {
 	case GPUSNAP_BF16:
-		return norm_tokens<gsn_bf16>(args, (cudaStream_t)stream);
+		return norm_tokens<gsn_bf16>(args, (gpuStream_t)stream);
 	case GPUSNAP_F16:
-		return norm_tokens<gsn_f16>(args, (cudaStream_t)stream);
+		return norm_tokens<gsn_f16>(args, (gpuStream_t)stream);
 	default:
-		return norm_tokens<gsn_f32>(args, (cudaStream_t)stream);
+		return norm_tokens<gsn_f32>(args, (gpuStream_t)stream);
 	}
 }

@@ -21,7 +21,7 @@ enum {
 /* Inputs of several tokens cost more to read than weights, so then more rows share them. */
 static constexpr __host__ __device__ int gsn_pairs_per_lane(int tokens)
 {
-	return tokens > 1 ? 2 : 1;
+	return tokens > 1 ? GSN_ROWS_PER_INPUT : 1;
 }
 
 /* Rows of h, and of y, that a warp takes. */
@@ -144,7 +144,7 @@ GSN_DEVICE_FN bool gsn_down(
 }
 
 template <typename FORMAT, bool WHOLE, int TOKENS>
-GSN_KERNEL void __launch_bounds__(
+GSN_KERNEL void GSN_RESIDENT_BLOCKS(
 	GSN_EXPERT_WARPS *GSN_WARP, TOKENS == 1 ? GSN_EXPERT_BLOCKS_1 : GSN_EXPERT_BLOCKS)
 	gsn_experts_gate_up(gsn_experts_args args)
 {
@@ -183,7 +183,7 @@ GSN_DEVICE_FN void gsn_clear_dropped(const gsn_experts_args &args)
 }
 
 template <typename FORMAT, bool WHOLE, int TOKENS>
-GSN_KERNEL void __launch_bounds__(
+GSN_KERNEL void GSN_RESIDENT_BLOCKS(
 	GSN_EXPERT_WARPS *GSN_WARP, TOKENS == 1 ? GSN_EXPERT_BLOCKS_1 : GSN_EXPERT_BLOCKS)
 	gsn_experts_down(gsn_experts_args args)
 {

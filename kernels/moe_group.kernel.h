@@ -177,7 +177,7 @@ GSN_DEVICE_FN void gsn_place_pairs(const gsn_group_args &args, const int32_t *pa
 	}
 }
 
-GSN_KERNEL void __launch_bounds__(GSN_GROUP_THREADS) gsn_group_pairs(gsn_group_args args)
+GSN_KERNEL void GSN_BLOCK_OF(GSN_GROUP_THREADS) gsn_group_pairs(gsn_group_args args)
 {
 	__shared__ int64_t warp_sums[GSN_GROUP_WARPS];
 	__shared__ int32_t near_mask[GSN_GROUP_NEAR], near_pairs[GSN_GROUP_NEAR];

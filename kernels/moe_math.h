@@ -22,6 +22,12 @@
 #define GSN_MATH_FN static inline
 #endif
 
+#if defined(__HIP_DEVICE_COMPILE__)
+#define GSN_ROUGH_SQRTF(x) __builtin_amdgcn_sqrtf(x)
+#else
+#define GSN_ROUGH_SQRTF(x) sqrtf(x)
+#endif
+
 #define GSN_NAN_BITS UINT32_C(0x7fc00000)
 
 GSN_MATH_FN float gsn_float_from_bits(uint32_t bits)
@@ -47,6 +53,30 @@ GSN_MATH_FN uint32_t gsn_float_bits(float value)
 GSN_MATH_FN float gsn_canonical(float value)
 {
 	return value != value ? gsn_float_from_bits(GSN_NAN_BITS) : value + 0.0f;
+}
+
+/*
+ * The root nearest to that of x, given one whose last bit may be off by one: the instruction of
+ * AMD's GPUs is no better than that, and a root that is right already stays.
+ */
+GSN_MATH_FN float gsn_round_root(float x, float root)
+{
+	float below = gsn_float_from_bits(gsn_float_bits(root) - 1u);
+	float above = gsn_float_from_bits(gsn_float_bits(root) + 1u);
+	int too_large = fmaf(-below, root, x) <= 0.0f;
+	int too_small = fmaf(-above, root, x) > 0.0f;
+
+	return too_large ? below : too_small ? above : root;
+}
+
+/* sqrtf, rounded to nearest even; the residues above must not be subnormal. */
+GSN_MATH_FN float gsn_sqrtf(float x)
+{
+	int small = x < 0x1p-96f;
+	float scaled = small ? x * 0x1p32f : x;
+	float root = gsn_round_root(scaled, GSN_ROUGH_SQRTF(scaled));
+
+	return small ? root * 0x1p-16f : root;
 }
 
 /* Neither NaN nor infinite. */

@@ -15,7 +15,7 @@ struct gsn_logits_args {
 
 /* Block (b, t): experts 16 b .. 16 b + 15 for the tokens from t * GSN_ROUTE_TOKENS on. */
 template <typename FORMAT, bool WHOLE, int TOKENS>
-GSN_KERNEL void __launch_bounds__(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_logits(gsn_logits_args args)
+GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_logits(gsn_logits_args args)
 {
 	uint32_t experts = args.router.rows;
 	uint32_t expert = (blockIdx.x * GSN_ROUTE_WARPS * GSN_WARP + threadIdx.x) / GSN_ROW_LANES;
@@ -125,7 +125,7 @@ GSN_DEVICE_FN unsigned gsn_logit_faults(const float *logits, uint32_t experts, u
 	       (gsn_ballot(infinite) ? GSN_MOE_FAULT_NONFINITE : 0u);
 }
 
-GSN_KERNEL void __launch_bounds__(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_choose(gsn_moe_route args)
+GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_choose(gsn_moe_route args)
 {
 	uint32_t token = blockIdx.x * GSN_ROUTE_WARPS + threadIdx.x / GSN_WARP;
 	uint32_t lane = threadIdx.x % GSN_WARP;

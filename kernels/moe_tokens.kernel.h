@@ -6,7 +6,7 @@
 
 enum { GSN_TOKEN_THREADS = 128 };
 
-GSN_KERNEL void gsn_localise_ids(gsn_moe_localise args)
+GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_localise_ids(gsn_moe_localise args)
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 
@@ -20,7 +20,7 @@ GSN_KERNEL void gsn_localise_ids(gsn_moe_localise args)
 }
 
 /* Whole warps take part in the vote, so the loop's bound is rounded up to one. */
-GSN_KERNEL void gsn_combine_slots(gsn_moe_combine args)
+GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_combine_slots(gsn_moe_combine args)
 {
 	const float *y = (const float *)args.y;
 	uint64_t count = (uint64_t)args.tokens * args.hidden;
@@ -42,7 +42,8 @@ GSN_KERNEL void gsn_combine_slots(gsn_moe_combine args)
 }
 
 /* A warp for each token; its groups of eight lanes all compute the same dot product. */
-template <typename FORMAT, bool WHOLE> GSN_KERNEL void gsn_norm_tokens(gsn_rms_norm args)
+template <typename FORMAT, bool WHOLE>
+GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_norm_tokens(gsn_rms_norm args)
 {
 	uint32_t token = (blockIdx.x * blockDim.x + threadIdx.x) / GSN_WARP;
 
@@ -58,7 +59,7 @@ template <typename FORMAT, bool WHOLE> GSN_KERNEL void gsn_norm_tokens(gsn_rms_n
 	gsn_dot<gsn_f32, WHOLE, 1, 1>(squares, row, matrix, x);
 	/* out may be x: every lane is done reading. */
 	gsn_warp_sync();
-	float factor = 1.0f / sqrtf(squares[0][0] / (float)args.hidden + args.epsilon);
+	float factor = 1.0f / gsn_sqrtf(squares[0][0] / (float)args.hidden + args.epsilon);
 
 	for (uint32_t i = threadIdx.x % GSN_WARP; i < args.hidden; i += GSN_WARP) {
 		float weight = FORMAT::decode(((const typename FORMAT::element *)args.weight)[i]);

@@ -13,7 +13,24 @@
 #define GSN_KERNEL    static __global__
 #define GSN_DEVICE_FN static __device__ __forceinline__
 
-enum { GSN_WARP = 32 };
+/* Threads of a block, and how many blocks registers must leave room for on a multiprocessor. */
+#define GSN_BLOCK_OF(threads)		    __launch_bounds__(threads)
+#define GSN_RESIDENT_BLOCKS(threads, count) __launch_bounds__(threads, count)
+
+enum {
+	GSN_WARP = 32,
+	GSN_ROWS_PER_INPUT = 2, /* that share an input of several tokens: registers allow it */
+};
+
+typedef cudaStream_t gpuStream_t;
+#define gpuClearError		     cudaGetLastError
+#define gpuErrorInvalidConfiguration cudaErrorInvalidConfiguration
+
+/* Blocks of a kernel that a multiprocessor holds at once. */
+template <typename KERNEL> static int gpuResidentBlocks(int *ret_count, KERNEL kernel, int threads)
+{
+	return (int)cudaOccupancyMaxActiveBlocksPerMultiprocessor(ret_count, kernel, threads, 0);
+}
 
 template <typename T> GSN_DEVICE_FN T gsn_shuffle_xor(T value, int distance)
 {
@@ -56,6 +73,12 @@ GSN_DEVICE_FN uint4 gsn_load_streamed(const void *p)
 GSN_DEVICE_FN float4 gsn_load_shared(const float *p)
 {
 	return __ldg((const float4 *)p);
+}
+
+/* The 32 bits of (high, low) from bit `shift` on, shift < 32. */
+GSN_DEVICE_FN unsigned gsn_funnel(unsigned low, unsigned high, unsigned shift)
+{
+	return __funnelshift_r(low, high, shift);
 }
 
 /* Four E4M3 codes to float, exactly; a NaN code becomes a NaN. */

@@ -146,6 +146,27 @@ START_TEST(silu_mul_follows_its_formula_and_its_limits)
 }
 END_TEST
 
+/* Every 1009th float: the roots of the host's instruction, which is exact, and of one that is not.
+ */
+START_TEST(roots_are_rounded_to_nearest_whatever_the_instruction_gives)
+{
+	for (uint64_t bits = 0; bits <= 0x7f800000; bits += 1009) {
+		float x = gsn_float_from_bits((uint32_t)bits);
+		float root = sqrtf(x);
+
+		ck_assert(gsn_sqrtf(x) == root);
+		if (x < 0x1p-96f)
+			continue;
+		ck_assert(gsn_round_root(x, nextafterf(root, 0.0f)) == root);
+		ck_assert(gsn_round_root(x, nextafterf(root, INFINITY)) == root);
+	}
+	ck_assert(gsn_sqrtf(INFINITY) == INFINITY);
+	ck_assert(gsn_float_bits(gsn_sqrtf(-0.0f)) == 0x80000000u);
+	ck_assert(isnan(gsn_sqrtf(-1.0f)));
+	ck_assert(isnan(gsn_sqrtf(NAN)));
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -156,6 +177,7 @@ int main(void)
 		bf16_is_the_upper_half_of_a_float,
 		canonical_keeps_values_and_joins_nans_and_zeros,
 		silu_mul_follows_its_formula_and_its_limits,
+		roots_are_rounded_to_nearest_whatever_the_instruction_gives,
 	};
 
 	return RUN_SUITE("moe_math", tests);
