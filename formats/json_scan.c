@@ -75,8 +75,7 @@ void gsn_scan_record(const struct gsn_scan *scan, const char *what)
 
 	if (scan->at >= scan->length) {
 		gsn_error_set(scan->err, GPUSNAP_E_FORMAT, 0, offset,
-			"expected %s at byte %" PRIu64 ", found the end of the header", what,
-			offset);
+			"expected %s at byte %" PRIu64 ", found the end of the text", what, offset);
 		return;
 	}
 	gsn_quote(scan->text + scan->at, token_length(scan), quoted);
@@ -188,6 +187,17 @@ static gpusnap_status take_escape(struct gsn_scan *scan, uint32_t *ret_code)
 	return GPUSNAP_OK;
 }
 
+/* Most characters stand for themselves: printable ASCII without quote and backslash. */
+static size_t plain_length(const struct gsn_scan *scan)
+{
+	size_t at = scan->at;
+
+	while (at < scan->length && scan->text[at] >= 0x20 && scan->text[at] < 0x7f &&
+		scan->text[at] != '"' && scan->text[at] != '\\')
+		at++;
+	return at - scan->at;
+}
+
 /* One character of a string, decoded into `out` (4 bytes of room). */
 static gpusnap_status take_character(struct gsn_scan *scan, char *out, size_t *ret_length)
 {
@@ -223,7 +233,14 @@ gpusnap_status gsn_scan_string(
 	if (gsn_scan_peek(scan) != '"')
 		return gsn_scan_expected(scan, what);
 	scan->at++;
-	while (scan->at < scan->length && scan->text[scan->at] != '"') {
+	for (;;) {
+		length = plain_length(scan);
+		if (out)
+			memcpy(out + total, scan->text + scan->at, length);
+		scan->at += length;
+		total += length;
+		if (scan->at >= scan->length || scan->text[scan->at] == '"')
+			break;
 		status = take_character(scan, out ? out + total : small, &length);
 		if (status)
 			return status;
@@ -424,6 +441,6 @@ gpusnap_status gsn_scan_end(struct gsn_scan *scan)
 {
 	(void)gsn_scan_peek(scan);
 	if (scan->at < scan->length)
-		return gsn_scan_expected(scan, "nothing but white space after the header");
+		return gsn_scan_expected(scan, "nothing but white space at the end");
 	return GPUSNAP_OK;
 }

@@ -2,16 +2,16 @@
 /* Opening a checkpoint directory: the index, the shards, and their agreement. */
 #include "loader/checkpoint.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <gpusnap/json.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "formats/base/text.h"
+#include "loader/weight_map.h"
 
 /* About 200 bytes a tensor are usual; the largest public index has 230,000 of them. */
 #define INDEX_BYTES_MAX (1ull << 30)
@@ -103,56 +103,14 @@ static gpusnap_status open_single(
 
 /* ---- index ---- */
 
-static int compare_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* A shard is a file of the same directory: a path would reach whatever the index's author likes. */
-static gpusnap_status check_shard_name(const char *name, const char *tensor, gpusnap_error *err)
-{
-	char quoted[GSN_QUOTE_BYTES], quoted_tensor[GSN_QUOTE_BYTES];
-
-	if (!name)
-		return gsn_fail(err, GPUSNAP_E_FORMAT, "weight_map of tensor '%s' is not a string",
-			gsn_quote(tensor, strlen(tensor), quoted_tensor));
-	if (*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0)
-		return GPUSNAP_OK;
-	return gsn_fail(err, GPUSNAP_E_FORMAT,
-		"shard '%s' of tensor '%s' is not a plain file name; shards lie beside the index",
-		gsn_quote(name, strlen(name), quoted),
-		gsn_quote(tensor, strlen(tensor), quoted_tensor));
-}
-
-/* Distinct shard names, sorted. `ret_names` holds one entry a tensor at first. */
-static gpusnap_status shard_names(
-	gpusnap_json *map, const char **names, size_t *ret_count, gpusnap_error *err)
-{
-	size_t n = 0, distinct = 0;
-
-	for (void *at = gpusnap_json_first(map); at; at = gpusnap_json_next(map, at)) {
-		const char *name = gpusnap_json_text(gpusnap_json_value(at));
-		gpusnap_status st = check_shard_name(name, gpusnap_json_key(at), err);
-
-		if (st)
-			return st;
-		names[n++] = name;
-	}
-	qsort(names, n, sizeof *names, compare_text);
-	for (size_t i = 0; i < n; i++)
-		if (i == 0 || strcmp(names[i], names[distinct - 1]) != 0)
-			names[distinct++] = names[i];
-	*ret_count = distinct;
-	return GPUSNAP_OK;
-}
-
-static gpusnap_status open_named_shards(const char *directory, const char **names, size_t count,
+static gpusnap_status open_mapped_shards(const char *directory, const struct gsn_weight_map *map,
 	struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
+	size_t count = map->shard_count;
 	gpusnap_status st = allocate_shards(checkpoint, (uint32_t)count, err);
 
 	for (size_t i = 0; !st && i < count; i++) {
-		st = open_shard(directory, names[i], &checkpoint->shards[i], err);
+		st = open_shard(directory, map->shards[i], &checkpoint->shards[i], err);
 		if (st && checkpoint->shards[i].file.fd < 0)
 			gsn_error_prefix(
 				err, "shard %zu of %zu in %s", i + 1, count, GSN_INDEX_NAME);
@@ -178,53 +136,137 @@ static const struct gsn_shard *find_shard(const struct gsn_checkpoint *checkpoin
 	return NULL;
 }
 
+/*
+ * Which tensors the index names: one flag a tensor, shard by shard in the order of their files. So
+ * one look-up an entry tells whether the shard holds it and whether it is named twice.
+ */
+struct index_check {
+	const struct gsn_checkpoint *checkpoint;
+	size_t *first; /* flag of each shard's first tensor */
+	bool *named;
+};
+
+static gpusnap_status open_index_check(struct index_check *check, gpusnap_error *err)
+{
+	const struct gsn_checkpoint *checkpoint = check->checkpoint;
+	size_t total = 0;
+
+	check->first = gsn_alloc(checkpoint->shard_count, sizeof *check->first);
+	for (uint32_t i = 0; check->first && i < checkpoint->shard_count; i++) {
+		check->first[i] = total;
+		total += gpusnap_header_tensor_count(checkpoint->shards[i].header);
+	}
+	check->named = gsn_alloc(total, sizeof *check->named);
+	if (!check->first || !check->named)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to check the index");
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_entry(
+	struct index_check *check, const struct gsn_weight_entry *entry, gpusnap_error *err)
+{
+	const struct gsn_shard *shard = find_shard(check->checkpoint, entry->shard);
+	const gpusnap_tensor *tensor =
+		shard ? gpusnap_header_find(shard->header, entry->tensor) : NULL;
+	char quoted[GSN_QUOTE_BYTES];
+	bool *named;
+
+	if (!tensor || tensor->name_length != entry->tensor_length)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"%s maps tensor '%s' to %s, which does not hold it", GSN_INDEX_NAME,
+			gsn_quote(entry->tensor, entry->tensor_length, quoted), entry->shard);
+	named = &check->named[check->first[shard - check->checkpoint->shards] +
+			      (size_t)(tensor - gpusnap_header_tensor(shard->header, 0))];
+	if (*named)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "%s names tensor '%s' twice", GSN_INDEX_NAME,
+			gsn_quote(entry->tensor, entry->tensor_length, quoted));
+	*named = true;
+	return GPUSNAP_OK;
+}
+
 /* Every tensor of the index is in the shard that it names. */
 static gpusnap_status check_index_in_shards(
-	const struct gsn_checkpoint *checkpoint, gpusnap_json *map, gpusnap_error *err)
+	struct index_check *check, const struct gsn_weight_map *map, gpusnap_error *err)
 {
-	char quoted[GSN_QUOTE_BYTES];
+	gpusnap_status st = open_index_check(check, err);
 
-	for (void *at = gpusnap_json_first(map); at; at = gpusnap_json_next(map, at)) {
-		const char *tensor = gpusnap_json_key(at);
-		const char *name = gpusnap_json_text(gpusnap_json_value(at));
-		const struct gsn_shard *shard = find_shard(checkpoint, name);
-
-		if (!shard || !gpusnap_header_find(shard->header, tensor))
-			return gsn_fail(err, GPUSNAP_E_FORMAT,
-				"%s maps tensor '%s' to %s, which does not hold it", GSN_INDEX_NAME,
-				gsn_quote(tensor, strlen(tensor), quoted), name);
-	}
-	return GPUSNAP_OK;
+	for (size_t i = 0; !st && i < map->count; i++)
+		st = check_entry(check, &map->entries[i], err);
+	return st;
 }
 
 /* Every tensor of the shards is in the index: dropping one in silence would lose weights. */
-static gpusnap_status check_shards_in_index(
-	const struct gsn_checkpoint *checkpoint, const gpusnap_json *map, gpusnap_error *err)
+static gpusnap_status check_shards_in_index(const struct index_check *check, gpusnap_error *err)
 {
+	const struct gsn_checkpoint *checkpoint = check->checkpoint;
 	char quoted[GSN_QUOTE_BYTES];
 
-	if (checkpoint->tensor_count == gpusnap_json_size(map))
-		return GPUSNAP_OK;
-	for (size_t i = 0; i < checkpoint->tensor_count; i++) {
-		const struct gsn_checkpoint_tensor *tensor = &checkpoint->tensors[i];
+	for (uint32_t i = 0; i < checkpoint->shard_count; i++) {
+		const struct gsn_shard *shard = &checkpoint->shards[i];
+		size_t count = gpusnap_header_tensor_count(shard->header);
 
-		if (!gpusnap_json_get(map, tensor->tensor->name))
-			return gsn_fail(err, GPUSNAP_E_FORMAT,
-				"tensor '%s' of %s is not in %s; write the index anew",
-				gsn_quote(
-					tensor->tensor->name, tensor->tensor->name_length, quoted),
-				checkpoint->shards[tensor->shard].name, GSN_INDEX_NAME);
+		for (size_t k = 0; k < count; k++) {
+			const gpusnap_tensor *tensor = gpusnap_header_tensor(shard->header, k);
+
+			if (!check->named[check->first[i] + k])
+				return gsn_fail(err, GPUSNAP_E_FORMAT,
+					"tensor '%s' of %s is not in %s; write the index anew",
+					gsn_quote(tensor->name, tensor->name_length, quoted),
+					shard->name, GSN_INDEX_NAME);
+		}
 	}
 	return GPUSNAP_OK;
 }
 
+static void close_index_check(struct index_check *check)
+{
+	gsn_free(check->first);
+	gsn_free(check->named);
+}
+
 /* ---- tensors ---- */
+
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static size_t digit_count(const char *text)
+{
+	size_t count = 0;
+
+	while (is_digit(text[count]))
+		count++;
+	return count;
+}
+
+/*
+ * By bytes, but the longer of two numbers is the larger one. A total order: it compares names as
+ * sequences of characters and numbers, and numbers by length, then digits.
+ */
+static int compare_names(const char *a, const char *b)
+{
+	size_t at = 0, digits_a, digits_b;
+
+	while (a[at] == b[at]) {
+		if (a[at] == '\0')
+			return 0;
+		at++;
+	}
+	if ((is_digit(a[at]) && is_digit(b[at])) || (at > 0 && is_digit(a[at - 1]))) {
+		digits_a = digit_count(a + at);
+		digits_b = digit_count(b + at);
+		if (digits_a != digits_b)
+			return digits_a < digits_b ? -1 : 1;
+	}
+	return (uint8_t)a[at] < (uint8_t)b[at] ? -1 : 1;
+}
 
 static int compare_tensors(const void *a, const void *b)
 {
 	const struct gsn_checkpoint_tensor *x = a, *y = b;
 
-	return strverscmp(x->tensor->name, y->tensor->name);
+	return compare_names(x->tensor->name, y->tensor->name);
 }
 
 static gpusnap_status add_tensor(struct gsn_checkpoint *checkpoint, uint32_t shard,
@@ -304,49 +346,42 @@ static gpusnap_status refuse_stray_single(
 		directory, GSN_SINGLE_NAME);
 }
 
-static gpusnap_status open_mapped_shards(const char *directory, gpusnap_json *map,
+static gpusnap_status open_by_map(const char *directory, const struct gsn_weight_map *map,
 	struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
-	const char **names = gsn_alloc(gpusnap_json_size(map), sizeof *names);
-	size_t count = 0;
-	gpusnap_status st;
+	struct index_check check = {.checkpoint = checkpoint};
+	gpusnap_status st = open_mapped_shards(directory, map, checkpoint, err);
 
-	if (!names)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the index of %s", directory);
-	st = shard_names(map, names, &count, err);
-	if (st)
-		gsn_error_prefix(err, "%s", GSN_INDEX_NAME);
-	else
-		st = open_named_shards(directory, names, count, checkpoint, err);
-	gsn_free((void *)names);
+	if (!st)
+		st = refuse_stray_single(directory, checkpoint, err);
+	if (!st)
+		st = check_index_in_shards(&check, map, err);
+	if (!st)
+		st = collect_tensors(checkpoint, err);
+	if (!st)
+		st = check_shards_in_index(&check, err);
+	close_index_check(&check);
 	return st;
 }
 
 static gpusnap_status open_indexed(
 	const char *directory, struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
-	gpusnap_json *index = NULL, *map;
+	struct gsn_weight_map map = {0};
+	size_t bytes;
+	char *json;
 	gpusnap_status st;
 
-	st = gsn_json_file_read(directory, GSN_INDEX_NAME, INDEX_BYTES_MAX, &index, err);
+	st = gsn_text_file_read(directory, GSN_INDEX_NAME, INDEX_BYTES_MAX, &json, &bytes, err);
 	if (st)
 		return st;
-	map = gpusnap_json_get(index, "weight_map");
-	if (gpusnap_json_kind_of(map) != GPUSNAP_JSON_OBJECT || gpusnap_json_size(map) == 0)
-		st = gsn_fail(err, GPUSNAP_E_FORMAT,
-			"%s/%s has no weight_map object that names a tensor", directory,
-			GSN_INDEX_NAME);
-	if (!st)
-		st = open_mapped_shards(directory, map, checkpoint, err);
-	if (!st)
-		st = refuse_stray_single(directory, checkpoint, err);
-	if (!st)
-		st = check_index_in_shards(checkpoint, map, err);
-	if (!st)
-		st = collect_tensors(checkpoint, err);
-	if (!st)
-		st = check_shards_in_index(checkpoint, map, err);
-	gpusnap_json_free(index);
+	st = gsn_weight_map_parse(json, bytes, &map, err);
+	gsn_free(json);
+	if (st)
+		gsn_error_prefix(err, "%s/%s", directory, GSN_INDEX_NAME);
+	else
+		st = open_by_map(directory, &map, checkpoint, err);
+	gsn_weight_map_release(&map);
 	return st;
 }
 

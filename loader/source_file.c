@@ -136,8 +136,8 @@ static gpusnap_status refuse_lfs_pointer(
 		"%s is a Git-LFS pointer, not the file itself; run 'git lfs pull' there", path);
 }
 
-static gpusnap_status parse_file(const struct gsn_source_file *file, uint64_t limit,
-	gpusnap_json **ret_json, gpusnap_error *err)
+static gpusnap_status read_text(
+	const struct gsn_source_file *file, uint64_t limit, char **ret_text, gpusnap_error *err)
 {
 	char *text;
 	gpusnap_status st;
@@ -151,14 +151,15 @@ static gpusnap_status parse_file(const struct gsn_source_file *file, uint64_t li
 	st = gsn_source_file_read(file, text, file->bytes, 0, err);
 	if (!st)
 		st = refuse_lfs_pointer(text, file->bytes, file->path, err);
-	if (!st)
-		st = gpusnap_json_parse(text, file->bytes, file->path, ret_json, err);
-	gsn_free(text);
+	if (st)
+		gsn_free(text);
+	else
+		*ret_text = text;
 	return st;
 }
 
-gpusnap_status gsn_json_file_read(const char *directory, const char *name, uint64_t limit,
-	gpusnap_json **ret_json, gpusnap_error *err)
+gpusnap_status gsn_text_file_read(const char *directory, const char *name, uint64_t limit,
+	char **ret_text, size_t *ret_bytes, gpusnap_error *err)
 {
 	struct gsn_source_file file = {.fd = -1};
 	gpusnap_status st;
@@ -166,7 +167,27 @@ gpusnap_status gsn_json_file_read(const char *directory, const char *name, uint6
 	st = gsn_source_file_open(directory, name, &file, err);
 	if (st)
 		return st;
-	st = parse_file(&file, limit, ret_json, err);
+	st = read_text(&file, limit, ret_text, err);
+	if (!st)
+		*ret_bytes = file.bytes;
 	gsn_source_file_close(&file);
+	return st;
+}
+
+gpusnap_status gsn_json_file_read(const char *directory, const char *name, uint64_t limit,
+	gpusnap_json **ret_json, gpusnap_error *err)
+{
+	char *path = gsn_printf("%s/%s", directory, name);
+	char *text = NULL;
+	size_t bytes;
+	gpusnap_status st;
+
+	if (!path)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to read %s", name);
+	st = gsn_text_file_read(directory, name, limit, &text, &bytes, err);
+	if (!st)
+		st = gpusnap_json_parse(text, bytes, path, ret_json, err);
+	gsn_free(text);
+	gsn_free(path);
 	return st;
 }

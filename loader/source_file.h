@@ -35,6 +35,12 @@ gpusnap_status gsn_source_file_read(const struct gsn_source_file *file, void *by
 /* E_IO when the path no longer leads to the file as it was opened. */
 gpusnap_status gsn_source_file_unchanged(const struct gsn_source_file *file, gpusnap_error *err);
 
+/*
+ * The whole of a text file; gsn_free(). E_LIMIT over `limit` bytes, E_FORMAT when it is a Git-LFS
+ * pointer.
+ */
+gpusnap_status gsn_text_file_read(const char *directory, const char *name, uint64_t limit,
+	char **ret_text, size_t *ret_bytes, gpusnap_error *err);
 /* The JSON document in a small file: E_LIMIT over `limit` bytes, E_FORMAT when malformed. */
 gpusnap_status gsn_json_file_read(const char *directory, const char *name, uint64_t limit,
 	gpusnap_json **ret_json, gpusnap_error *err);

@@ -167,6 +167,13 @@ START_TEST(index_and_shards_must_agree)
 	make_copy(folder);
 	replace_in_file(folder, INDEX, "\"lm_head.weight\": \"" SHARD_1 "\",", "");
 	refuse(folder, GPUSNAP_E_FORMAT, "tensor 'lm_head.weight' of " SHARD_1 " is not in");
+	make_copy(folder);
+	replace_in_file(folder, INDEX, "\"lm_head.weight\": \"" SHARD_1 "\",",
+		"\"lm_head.weight\": \"" SHARD_1 "\", \"lm_head.weight\": \"" SHARD_1 "\",");
+	refuse(folder, GPUSNAP_E_FORMAT, INDEX " names tensor 'lm_head.weight' twice");
+	make_copy(folder);
+	replace_in_file(folder, INDEX, "\"lm_head.weight\":", "\"lm_head.weight\\u0000\":");
+	refuse(folder, GPUSNAP_E_FORMAT, "maps tensor 'lm_head.weight\\x00' to " SHARD_1);
 }
 END_TEST
 
@@ -207,7 +214,7 @@ START_TEST(malformed_indexes_are_refused)
 {
 	static const char *const texts[] = {"", "[]", "{}", "{\"weight_map\": {}}",
 		"{\"weight_map\": []}", "{\"weight_map\"", "{\"weight_map\": {}} {}",
-		"{\"weight_map\": {\"a\": \"x\", \"a\": \"y\"}}"};
+		"{\"weight_map\": {}, \"weight_map\": {}}"};
 	char folder[PATH_MAX], path[PATH_MAX];
 
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

@@ -94,7 +94,7 @@ static const struct {
 	{"  ", "expected a header, which begins with '{', at byte 10, found the end"},
 	{"{", "the shortest is 2"},
 	{"{}", "4 bytes too many"},
-	{"{}x", "expected nothing but white space after the header at byte 10, found 'x'"},
+	{"{}x", "expected nothing but white space at the end at byte 10, found 'x'"},
 	{"{\"t\":" T4 ",}", "expected a key in quotes at byte 62, found '}'"},
 	{"{,\"t\":" T4 "}", "expected a key in quotes at byte 9"},
 	{"{\"t\":" T4 "}{}", "expected nothing but white space"},
