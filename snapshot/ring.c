@@ -159,7 +159,7 @@ static void refusals_add(struct refusals *refusals, const gpusnap_error *latest)
 	size_t used = strlen(refusals->text);
 
 	refusals->last = *latest;
-	(void)snprintf(refusals->text + used, sizeof refusals->text - used, "%s%s",
+	(void)snprintf(refusals->text + used, sizeof refusals->text - used, "%s%.110s",
 		used ? ", and " : "", latest->message);
 }
 
