@@ -20,16 +20,7 @@ add_custom_command(OUTPUT ${cuda_object}
 	DEPENDS gpu_kernels.cu DEPFILE ${cuda_object}.d
 	COMMENT "Building CUDA object kernels/gpu_kernels.cu" VERBATIM)
 
-add_library(gpusnap_cuda MODULE
-	gpu_copy.c
-	gpu_device.c
-	gpu_digest.c
-	gpu_launch.c
-	gpu_memory.c
-	gpu_moe_layout.c
-	gpu_scratch.c
-	gpu_stream.c
-	${cuda_object})
+add_library(gpusnap_cuda MODULE ${GPUSNAP_GPU_SOURCES} ${cuda_object})
 set_target_properties(gpusnap_cuda PROPERTIES
 	OUTPUT_NAME gpusnap-cuda LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 target_compile_definitions(gpusnap_cuda PRIVATE GSN_VENDOR_CUDA)

@@ -75,7 +75,7 @@ static gpusnap_status gpu_count(uint32_t *ret_count, gpusnap_error *err)
 	}
 	(void)gpuClearError();
 	gsn_error_set(err, GPUSNAP_E_NODEV, 0, 0, "%s: %s (%s)",
-		(int)code == gpuErrorNoDevice ? "the driver finds no device" : GSN_GPU_NO_DRIVER,
+		(int)code == gpuErrorNoDevice ? GSN_GPU_NO_DEVICE : GSN_GPU_NO_DRIVER,
 		gpuErrorName(code), gpuErrorString(code));
 	if (err)
 		err->device_code = (int)code;

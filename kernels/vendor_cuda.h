@@ -17,6 +17,15 @@
 
 #define GSN_GPU_KIND	  "cuda"
 #define GSN_GPU_NO_DRIVER "no NVIDIA driver, or one that is older than CUDA 13 needs"
+#define GSN_GPU_NO_DEVICE "the driver finds no device"
+
+/* Nothing of this runtime needs the ways round that vendor_hip.h has. */
+enum {
+	gpuMapPieceBytes = 0,
+	gpuRegisterPieceBytes = 0,
+	gpuStagesHostMemory = 0,
+	gpuPitchAlignment = 1,
+};
 
 typedef cudaError_t gpuError_t;
 typedef cudaStream_t gpuStream_t;
