@@ -16,6 +16,7 @@ static const char record_name[] = "probe";
 struct request {
 	bool record;
 	const char *file;	      /* borrowed from the arguments; NULL: the registry's record */
+	gpusnap_json *parent_dirs;    /* as `file` */
 	uint64_t tokens, steps, seed; /* 0: not given */
 };
 
@@ -24,6 +25,7 @@ static gpusnap_status read_request(gpusnap_json *args, struct request *request, 
 	const struct gsn_arg members[] = {
 		{"record", &request->record, GSN_ARG_BOOLEAN, false},
 		{"file", &request->file, GSN_ARG_PATH, false},
+		{"parent_dirs", &request->parent_dirs, GSN_ARG_PATHS, false},
 		{"tokens", &request->tokens, GSN_ARG_NUMBER, false},
 		{"steps", &request->steps, GSN_ARG_NUMBER, false},
 		{"seed", &request->seed, GSN_ARG_NUMBER, false},
@@ -85,10 +87,12 @@ static gpusnap_status evidence_from_json(
 	return status;
 }
 
-static gpusnap_status evidence_from_file(const char *path, struct evidence *ret, gpusnap_error *err)
+static gpusnap_status evidence_from_file(
+	const struct request *request, struct evidence *ret, gpusnap_error *err)
 {
+	const char *path = request->file;
 	gpusnap_snapshot *snapshot = NULL;
-	gpusnap_status status = gpusnap_snapshot_open(path, &snapshot, err);
+	gpusnap_status status = gsn_args_open(path, request->parent_dirs, &snapshot, err);
 
 	if (!status)
 		status = gpusnap_baseline_from_snapshot(snapshot, &ret->baseline, err);
@@ -105,7 +109,7 @@ static gpusnap_status collect_evidence(gpusnap_dispatch *dispatch, const struct 
 	if (request->record)
 		return evidence_from_live(dispatch, request, ret, err);
 	if (request->file)
-		return evidence_from_file(request->file, ret, err);
+		return evidence_from_file(request, ret, err);
 	return evidence_from_json(
 		gpusnap_record_get(dispatch->registry, record_name), "this process", ret, err);
 }

@@ -81,8 +81,7 @@ gpusnap_status gpusnap_role_parse(const char *name, gpusnap_role *ret_role, gpus
 
 /* ---- raw names ---- */
 
-/* Decimal digits as printf writes them: no sign, no leading zero. False on overflow. */
-static bool parse_decimal(const char **at, uint64_t max, uint64_t *ret_value)
+bool gsn_parse_decimal(const char **at, uint64_t max, uint64_t *ret_value)
 {
 	const char *p = *at;
 	uint64_t value = 0;
@@ -109,9 +108,9 @@ bool gpusnap_raw_name_parse(const char *name, uint32_t *ret_region, uint64_t *re
 	if (strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return false;
 	name += sizeof prefix - 1;
-	if (!parse_decimal(&name, UINT32_MAX, &region) || *name++ != '/')
+	if (!gsn_parse_decimal(&name, UINT32_MAX, &region) || *name++ != '/')
 		return false;
-	if (!parse_decimal(&name, UINT64_MAX, &offset) || *name != '\0')
+	if (!gsn_parse_decimal(&name, UINT64_MAX, &offset) || *name != '\0')
 		return false;
 	*ret_region = (uint32_t)region;
 	*ret_offset = offset;
@@ -224,6 +223,10 @@ char *gpusnap_plan_encode(const gpusnap_plan *plan)
 		encode_list(plan, plan->buffer_count, encode_buffer), "views",
 		encode_list(plan, plan->view_count, encode_view), "records", encode_records(plan));
 
+	if (json && plan->delta && gpusnap_json_set(json, "delta", gsn_delta_encode(plan->delta))) {
+		gpusnap_json_free(json);
+		return NULL;
+	}
 	text = json ? gpusnap_json_dump(json) : NULL;
 	gpusnap_json_free(json);
 	return text;
@@ -254,5 +257,6 @@ void gpusnap_plan_free(gpusnap_plan *plan)
 	gsn_free(plan->views);
 	gsn_free(plan->writer);
 	gpusnap_json_free(plan->records);
+	gsn_delta_free(plan->delta);
 	gsn_free(plan);
 }

@@ -38,7 +38,8 @@ struct check {
 	size_t name_count;
 	struct extent *extents; /* by region and begin, once all are collected */
 	size_t extent_count;
-	uint64_t leaf_count; /* of all tensors but leaves and seal */
+	bool *listed;	     /* of a delta: buffers that have an entry, in the plan's order */
+	uint64_t leaf_count; /* of all that the leaf table is of */
 };
 
 static const char *quote(const char *name, char text[GSN_QUOTE_BYTES])
@@ -98,6 +99,11 @@ static const gpusnap_plan_buffer *find_buffer(const struct check *check, const c
 	return found ? found->buffer : NULL;
 }
 
+static bool is_reserved(const char *name)
+{
+	return strncmp(name, GPUSNAP_RESERVED_PREFIX, strlen(GPUSNAP_RESERVED_PREFIX)) == 0;
+}
+
 static gpusnap_status check_names(const struct check *check, gpusnap_error *err)
 {
 	char quoted[GSN_QUOTE_BYTES];
@@ -105,7 +111,7 @@ static gpusnap_status check_names(const struct check *check, gpusnap_error *err)
 	for (size_t i = 0; i < check->name_count; i++) {
 		const char *name = check->names[i].name;
 
-		if (strncmp(name, GPUSNAP_RESERVED_PREFIX, strlen(GPUSNAP_RESERVED_PREFIX)) == 0)
+		if (is_reserved(name))
 			return gsn_fail(err, GPUSNAP_E_FORMAT,
 				"buffer or view '%s': names that begin with '%s' are reserved",
 				quote(name, quoted), GPUSNAP_RESERVED_PREFIX);
@@ -250,7 +256,7 @@ static gpusnap_status check_buffer(
 			buffer->kept ? "kept" : "not kept", region->id,
 			gpusnap_policy_name(region->policy));
 	add_extent(check, region, buffer->offset, buffer->bytes, buffer->name);
-	return buffer->kept ? check_tensor(check, buffer, err) : GPUSNAP_OK;
+	return buffer->kept && !check->plan->delta ? check_tensor(check, buffer, err) : GPUSNAP_OK;
 }
 
 static gpusnap_status check_buffers(struct check *check, gpusnap_error *err)
@@ -271,44 +277,6 @@ static gpusnap_status check_buffers(struct check *check, gpusnap_error *err)
 
 /* ---- views ---- */
 
-/*
- * Elements below and above the first that a view reaches. Strides may be negative; an empty view
- * reaches nothing. False on overflow.
- */
-static bool view_reach(const gpusnap_plan_view *view, uint64_t *ret_below, uint64_t *ret_above)
-{
-	uint64_t reach[2] = {0, 1}; /* below, above */
-	bool overflow = false;
-
-	for (uint32_t i = 0; i < view->rank; i++) {
-		int64_t stride = view->strides[i];
-		uint64_t step = stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride, far;
-
-		if (view->shape[i] == 0) {
-			*ret_below = *ret_above = 0;
-			return true;
-		}
-		overflow |= gsn_mul_overflow(view->shape[i] - 1, step, &far);
-		overflow |= gsn_add_overflow(reach[stride >= 0], far, &reach[stride >= 0]);
-	}
-	*ret_below = reach[0];
-	*ret_above = reach[1];
-	return !overflow;
-}
-
-static bool is_view_inside(const gpusnap_plan_view *view, uint64_t buffer_bytes)
-{
-	uint64_t bits = gpusnap_dtype_bits(view->dtype);
-	uint64_t below, above, start, room;
-
-	if (!view_reach(view, &below, &above) || gsn_mul_overflow(below, bits, &below) ||
-		gsn_mul_overflow(above, bits, &above) ||
-		gsn_mul_overflow(view->offset, 8, &start) ||
-		gsn_mul_overflow(buffer_bytes, 8, &room))
-		return false;
-	return start <= room && below <= start && above <= room - start;
-}
-
 static gpusnap_status check_views(const struct check *check, gpusnap_error *err)
 {
 	char a[GSN_QUOTE_BYTES], b[GSN_QUOTE_BYTES];
@@ -321,7 +289,7 @@ static gpusnap_status check_views(const struct check *check, gpusnap_error *err)
 			return gsn_fail(err, GPUSNAP_E_FORMAT,
 				"view '%s' is of buffer '%s', which the plan lacks",
 				quote(view->name, a), quote(view->buffer, b));
-		if (!is_view_inside(view, buffer->bytes))
+		if (!gsn_view_inside(view, buffer->bytes))
 			return gsn_fail(err, GPUSNAP_E_FORMAT,
 				"view '%s' at offset %" PRIu64 " leaves buffer '%s' of %" PRIu64
 				" bytes",
@@ -334,14 +302,13 @@ static gpusnap_status check_views(const struct check *check, gpusnap_error *err)
 /* ---- tensors ---- */
 
 static gpusnap_status check_raw(
-	struct check *check, const gpusnap_tensor *tensor, gpusnap_error *err)
+	struct check *check, const char *name, uint64_t bytes, gpusnap_error *err)
 {
-	uint64_t offset = 0, bytes = tensor->end - tensor->begin;
+	uint64_t offset = 0;
 	uint32_t id = 0;
 	const gpusnap_plan_region *region;
 
-	if (strlen(tensor->name) != tensor->name_length ||
-		!gpusnap_raw_name_parse(tensor->name, &id, &offset))
+	if (!gpusnap_raw_name_parse(name, &id, &offset))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"is a reserved name that version %u does not define",
 			GPUSNAP_FORMAT_VERSION);
@@ -352,16 +319,28 @@ static gpusnap_status check_raw(
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"the unclaimed bytes of region %u are not kept, their policy is %s", id,
 			gpusnap_policy_name(region->unclaimed));
-	if (tensor->dtype != GPUSNAP_U8 || tensor->rank != 1 || bytes == 0)
-		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"is %s of rank %u and %" PRIu64 " bytes, expected U8 [n], n > 0",
-			gpusnap_dtype_name(tensor->dtype), tensor->rank, bytes);
+	if (bytes == 0)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "has 0 bytes, expected more");
 	if (!is_inside(region, offset, bytes))
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"%" PRIu64 " bytes at %" PRIu64 " leave region %u of %" PRIu64 " bytes",
 			bytes, offset, id, region->bytes);
-	add_extent(check, region, offset, bytes, tensor->name);
+	add_extent(check, region, offset, bytes, name);
 	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_raw_tensor(
+	struct check *check, const gpusnap_tensor *tensor, gpusnap_error *err)
+{
+	/* A name that holds NUL is cut to one that may be another's. */
+	if (strlen(tensor->name) != tensor->name_length)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"is a reserved name that version %u does not define",
+			GPUSNAP_FORMAT_VERSION);
+	if (tensor->dtype != GPUSNAP_U8 || tensor->rank != 1)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "is %s of rank %u, expected U8 [n], n > 0",
+			gpusnap_dtype_name(tensor->dtype), tensor->rank);
+	return check_raw(check, tensor->name, tensor->end - tensor->begin, err);
 }
 
 static gpusnap_status check_claimed(
@@ -388,10 +367,8 @@ static bool is_named(const gpusnap_tensor *tensor, const char *name)
 static gpusnap_status check_data_tensor(
 	struct check *check, const gpusnap_tensor *tensor, gpusnap_error *err)
 {
-	bool reserved = strncmp(tensor->name, GPUSNAP_RESERVED_PREFIX,
-				strlen(GPUSNAP_RESERVED_PREFIX)) == 0;
-	gpusnap_status status =
-		reserved ? check_raw(check, tensor, err) : check_claimed(check, tensor, err);
+	gpusnap_status status = is_reserved(tensor->name) ? check_raw_tensor(check, tensor, err)
+							  : check_claimed(check, tensor, err);
 	char quoted[GSN_QUOTE_BYTES];
 
 	check->leaf_count += gpusnap_leaf_count(tensor->end - tensor->begin);
@@ -416,6 +393,64 @@ static gpusnap_status check_tensors(struct check *check, gpusnap_error *err)
 			return status;
 	}
 	return GPUSNAP_OK;
+}
+
+/* ---- the entries of a delta, which stand for the tensors of a full snapshot ---- */
+
+static gpusnap_status check_listed(
+	struct check *check, const gpusnap_delta_entry *entry, gpusnap_error *err)
+{
+	const gpusnap_plan_buffer *buffer = find_buffer(check, entry->name);
+
+	if (!buffer)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "is no buffer of the plan");
+	if (!buffer->kept)
+		return gsn_fail(
+			err, GPUSNAP_E_FORMAT, "the plan says that this buffer is not kept");
+	if (buffer->bytes != entry->bytes)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "has %" PRIu64 " bytes, its buffer %" PRIu64,
+			entry->bytes, buffer->bytes);
+	if (check->listed[buffer - check->plan->buffers])
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "is there twice");
+	check->listed[buffer - check->plan->buffers] = true;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_entry(
+	struct check *check, const gpusnap_delta_entry *entry, gpusnap_error *err)
+{
+	gpusnap_status status = is_reserved(entry->name)
+					? check_raw(check, entry->name, entry->bytes, err)
+					: check_listed(check, entry, err);
+	char quoted[GSN_QUOTE_BYTES];
+
+	/* No file bounds these sizes. */
+	if (!status && gsn_add_overflow(check->leaf_count, gpusnap_leaf_count(entry->bytes),
+			       &check->leaf_count))
+		status = gsn_fail(err, GPUSNAP_E_FORMAT,
+			"leaves of all entries up to this one are more than 2^64");
+	if (status)
+		gsn_error_prefix(err, "entry '%s'", quote(entry->name, quoted));
+	return status;
+}
+
+static gpusnap_status check_entries(struct check *check, gpusnap_error *err)
+{
+	const gpusnap_plan *plan = check->plan;
+	char quoted[GSN_QUOTE_BYTES];
+
+	for (uint32_t i = 0; i < plan->delta->entry_count; i++) {
+		gpusnap_status status = check_entry(check, &plan->delta->entries[i], err);
+
+		if (status)
+			return status;
+	}
+	for (uint32_t i = 0; i < plan->buffer_count; i++)
+		if (plan->buffers[i].kept && !check->listed[i])
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"buffer '%s' is kept, but the delta has no entry of that name",
+				quote(plan->buffers[i].name, quoted));
+	return gsn_delta_check(plan->delta, check->header, err);
 }
 
 /* ---- the end of the file: leaves, then the seal ---- */
@@ -486,7 +521,7 @@ static gpusnap_status run_checks(struct check *check, gpusnap_error *err)
 	if (!status)
 		status = check_buffers(check, err);
 	if (!status)
-		status = check_tensors(check, err);
+		status = check->plan->delta ? check_entries(check, err) : check_tensors(check, err);
 	if (!status)
 		status = check_end(check, err);
 	if (!status)
@@ -499,19 +534,23 @@ static gpusnap_status run_checks(struct check *check, gpusnap_error *err)
 gpusnap_status gsn_plan_check(
 	const gpusnap_plan *plan, const gpusnap_header *header, gpusnap_error *err)
 {
-	size_t most = plan->buffer_count + gpusnap_header_tensor_count(header);
+	size_t most = plan->buffer_count + (plan->delta ? plan->delta->entry_count
+							: gpusnap_header_tensor_count(header));
 	struct check check = {
 		.plan = plan,
 		.header = header,
 		.extents = gsn_alloc(most, sizeof *check.extents),
+		.listed = gsn_alloc(plan->buffer_count, sizeof *check.listed),
 	};
 	gpusnap_status status;
 
-	status = check.extents ? run_checks(&check, err)
-			       : gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu extents", most);
+	status = check.extents && check.listed
+			 ? run_checks(&check, err)
+			 : gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu extents", most);
 	gsn_free(check.regions);
 	gsn_free(check.names);
 	gsn_free(check.extents);
+	gsn_free(check.listed);
 	return status;
 }
 
@@ -534,6 +573,10 @@ gpusnap_status gpusnap_plan_match_seal(const gpusnap_plan *plan, const gpusnap_h
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"the leaf table holds %" PRIu64 " digests, the seal says %" PRIu64,
 			leaves ? leaves->shape[0] : 0, seal->leaf_count);
+	if (!plan->delta != gpusnap_digest_is_zero(seal->parent_root))
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "the plan is of a %s, the seal of a %s",
+			plan->delta ? "delta" : "full snapshot",
+			plan->delta ? "full snapshot" : "delta");
 	if (!last || data + last->end != seal->file_bytes)
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"tensors end at %" PRIu64 ", the seal says %" PRIu64,

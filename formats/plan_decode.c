@@ -293,6 +293,21 @@ static gpusnap_status decode_records(
 	return status;
 }
 
+static gpusnap_status decode_delta(const gpusnap_json *json, gpusnap_plan *plan, gpusnap_error *err)
+{
+	gpusnap_json *delta;
+	gpusnap_status status;
+
+	if (!gpusnap_json_get(json, "delta"))
+		return GPUSNAP_OK;
+	status = gsn_field_object(json, "delta", &delta, err);
+	if (!status)
+		status = gsn_delta_decode(delta, &plan->delta, err);
+	if (status)
+		gsn_error_prefix(err, "'delta'");
+	return status;
+}
+
 static gpusnap_status decode_plan(const gpusnap_json *json, gpusnap_plan *plan, gpusnap_error *err)
 {
 	uint32_t format;
@@ -318,6 +333,8 @@ static gpusnap_status decode_plan(const gpusnap_json *json, gpusnap_plan *plan, 
 		status = decode_views(json, plan, err);
 	if (!status)
 		status = decode_records(json, plan, err);
+	if (!status)
+		status = decode_delta(json, plan, err);
 	return status;
 }
 

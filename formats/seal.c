@@ -153,9 +153,20 @@ static gpusnap_status check_constants(const uint8_t bytes[GPUSNAP_SEAL_BYTES], g
 		if (bytes[i])
 			return gsn_fail(err, GPUSNAP_E_FORMAT,
 				"reserved byte %zu of the seal is %u, expected 0", i, bytes[i]);
-	if (!gpusnap_digest_is_zero(get_digest(bytes + AT_PARENT)))
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_parent(const uint8_t bytes[GPUSNAP_SEAL_BYTES], gpusnap_error *err)
+{
+	bool is_delta = gsn_le64(bytes + AT_REQUIRED) & GPUSNAP_FEATURE_DELTA;
+	bool has_parent = !gpusnap_digest_is_zero(get_digest(bytes + AT_PARENT));
+
+	if (has_parent && !is_delta)
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"seal names a parent, but requires no feature that defines deltas");
+			"seal names a parent, but does not require the feature for deltas");
+	if (is_delta && !has_parent)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"seal requires the feature for deltas, but names no parent");
 	return GPUSNAP_OK;
 }
 
@@ -233,6 +244,8 @@ gpusnap_status gpusnap_seal_decode(const uint8_t bytes[GPUSNAP_SEAL_BYTES], uint
 	if (status)
 		return status;
 	status = check_constants(bytes, err);
+	if (!status)
+		status = check_parent(bytes, err);
 	if (status)
 		return status;
 	seal = read_fields(bytes);

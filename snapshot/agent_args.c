@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 
 static const struct kind {
@@ -15,6 +16,7 @@ static const struct kind {
 	[GSN_ARG_BOOLEAN] = {GPUSNAP_JSON_BOOLEAN, "true or false"},
 	[GSN_ARG_NUMBER] = {GPUSNAP_JSON_INTEGER, "a whole number, 0 or more"},
 	[GSN_ARG_TEXTS] = {GPUSNAP_JSON_ARRAY, "an array of strings"},
+	[GSN_ARG_PATHS] = {GPUSNAP_JSON_ARRAY, "an array of absolute paths"},
 	[GSN_ARG_OBJECT] = {GPUSNAP_JSON_OBJECT, "an object"},
 };
 
@@ -26,11 +28,14 @@ static bool is_of_kind(const gpusnap_json *value, enum gsn_arg_kind kind)
 		return gpusnap_json_text(value)[0] == '/';
 	if (kind == GSN_ARG_NUMBER)
 		return gpusnap_json_integer(value, -1) >= 0;
-	if (kind != GSN_ARG_TEXTS)
+	if (kind != GSN_ARG_TEXTS && kind != GSN_ARG_PATHS)
 		return true;
-	for (size_t i = 0; i < gpusnap_json_size(value); i++)
-		if (!gpusnap_json_text(gpusnap_json_at(value, i)))
+	for (size_t i = 0; i < gpusnap_json_size(value); i++) {
+		const char *text = gpusnap_json_text(gpusnap_json_at(value, i));
+
+		if (!text || (kind == GSN_ARG_PATHS && text[0] != '/'))
 			return false;
+	}
 	return true;
 }
 
@@ -48,6 +53,7 @@ static void store(gpusnap_json *value, const struct gsn_arg *arg)
 		*(uint64_t *)arg->out = (uint64_t)gpusnap_json_integer(value, 0);
 		break;
 	case GSN_ARG_TEXTS:
+	case GSN_ARG_PATHS:
 	case GSN_ARG_OBJECT:
 		*(gpusnap_json **)arg->out = value;
 		break;
@@ -89,4 +95,37 @@ gpusnap_status gsn_args_parse(gpusnap_json *object, const char *what, const stru
 			return gsn_fail(
 				err, GPUSNAP_E_INVALID, "%s: '%s' is missing", what, args[i].key);
 	return object ? take_members(object, what, args, count, err) : GPUSNAP_OK;
+}
+
+gpusnap_status gsn_args_list(
+	gpusnap_json *texts, const char ***ret_list, size_t *ret_count, gpusnap_error *err)
+{
+	size_t count = gpusnap_json_size(texts);
+	const char **list = NULL;
+
+	if (texts) {
+		list = gsn_alloc(count, sizeof *list);
+		if (!list)
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu texts", count);
+	}
+	for (size_t i = 0; i < count; i++)
+		list[i] = gpusnap_json_text(gpusnap_json_at(texts, i));
+	*ret_list = list;
+	*ret_count = count;
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_args_open(
+	const char *path, gpusnap_json *parent_dirs, gpusnap_snapshot **out, gpusnap_error *err)
+{
+	gpusnap_snapshot_open_options options = GPUSNAP_SNAPSHOT_OPEN_OPTIONS_INIT;
+	const char **list;
+	gpusnap_status status = gsn_args_list(parent_dirs, &list, &options.parent_dir_count, err);
+
+	if (status)
+		return status;
+	options.parent_dirs = list;
+	status = gpusnap_snapshot_open_with(path, &options, out, err);
+	gsn_free(list);
+	return status;
 }

@@ -89,57 +89,82 @@ static gpusnap_json *pack_io(
 	return with(object, "path", gpusnap_json_pack("s", path));
 }
 
+/* NULL: no memory. */
+static gpusnap_json *pack_saved(const gpusnap_save_report *report, const char *path)
+{
+	char text[GPUSNAP_DIGEST_TEXT], uuid[37];
+	gpusnap_json *result = pack_io(&report->io, report->state_bytes, report->root, path);
+
+	result = with(result, "unclaimed_bytes",
+		gpusnap_json_pack("I", (long long)report->unclaimed_bytes));
+	result = with(
+		result, "uuid", gpusnap_json_pack("s", gpusnap_uuid_format(report->uuid, uuid)));
+	result = with(result, "leaves", gpusnap_json_pack("I", (long long)report->leaves));
+	result = with(result, "leaves_written",
+		gpusnap_json_pack("I", (long long)report->leaves_written));
+	result = with(result, "depth", gpusnap_json_pack("I", (long long)report->depth));
+	if (report->depth) {
+		result = with(result, "parent",
+			gpusnap_json_pack("s", gpusnap_digest_format(report->parent_root, text)));
+		result = with(
+			result, "digest_seconds", gpusnap_json_pack("f", report->digest_seconds));
+	}
+	if (*report->read_back) {
+		result = with(result, "read_back", gpusnap_json_pack("s", report->read_back));
+		result = with(result, "read_back_seconds",
+			gpusnap_json_pack("f", report->read_back_seconds));
+	}
+	return result;
+}
+
 static gpusnap_status save(gpusnap_registry *registry, void *user, gpusnap_json *args,
 	gpusnap_json **ret_result, gpusnap_error *err)
 {
 	struct io_args io = {0};
 	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
+	gpusnap_json *parent_dirs = NULL;
 	const struct gsn_arg members[] = {
 		{"path", &io.path, GSN_ARG_PATH, true},
 		{"replace", &options.replace, GSN_ARG_BOOLEAN, false},
 		{"read_back", &options.read_back, GSN_ARG_BOOLEAN, false},
+		{"parent", &options.parent, GSN_ARG_PATH, false},
+		{"parent_dirs", &parent_dirs, GSN_ARG_PATHS, false},
 		{"engine", &io.engine, GSN_ARG_TEXT, false},
 		{"direct", &io.direct, GSN_ARG_TEXT, false},
 		{"depth", &io.depth, GSN_ARG_NUMBER, false},
 		{"block_bytes", &io.block_bytes, GSN_ARG_NUMBER, false},
 	};
 	gpusnap_save_report report;
-	gpusnap_json *result;
-	char uuid[37];
+	const char **list = NULL;
 	gpusnap_status s = gsn_args_parse(args, "save", members, COUNT(members), err);
 
 	(void)user;
 	if (!s)
 		s = resolve_io(&io, &options.io, err);
 	if (!s)
+		s = gsn_args_list(parent_dirs, &list, &options.parent_dir_count, err);
+	options.parent_dirs = list;
+	if (!s)
 		s = gpusnap_save(registry, io.path, &options, &report, err);
-	if (s)
-		return s;
-	result = pack_io(&report.io, report.state_bytes, report.root, io.path);
-	result = with(result, "unclaimed_bytes",
-		gpusnap_json_pack("I", (long long)report.unclaimed_bytes));
-	result = with(
-		result, "uuid", gpusnap_json_pack("s", gpusnap_uuid_format(report.uuid, uuid)));
-	if (options.read_back) {
-		result = with(result, "read_back", gpusnap_json_pack("s", report.read_back));
-		result = with(result, "read_back_seconds",
-			gpusnap_json_pack("f", report.read_back_seconds));
-	}
-	return gsn_agent_result(result, ret_result, err);
+	gsn_free(list);
+	return s ? s : gsn_agent_result(pack_saved(&report, io.path), ret_result, err);
 }
 
 static gpusnap_status restore(gpusnap_registry *registry, void *user, gpusnap_json *args,
 	gpusnap_json **ret_result, gpusnap_error *err)
 {
 	struct io_args io = {0};
+	gpusnap_json *parent_dirs = NULL;
 	const struct gsn_arg members[] = {
 		{"path", &io.path, GSN_ARG_PATH, true},
+		{"parent_dirs", &parent_dirs, GSN_ARG_PATHS, false},
 		{"engine", &io.engine, GSN_ARG_TEXT, false},
 		{"direct", &io.direct, GSN_ARG_TEXT, false},
 		{"depth", &io.depth, GSN_ARG_NUMBER, false},
 		{"block_bytes", &io.block_bytes, GSN_ARG_NUMBER, false},
 	};
 	gpusnap_restore_report report;
+	gpusnap_snapshot *snapshot = NULL;
 	gpusnap_io_options options;
 	gpusnap_status s = gsn_args_parse(args, "restore", members, COUNT(members), err);
 
@@ -147,7 +172,10 @@ static gpusnap_status restore(gpusnap_registry *registry, void *user, gpusnap_js
 	if (!s)
 		s = resolve_io(&io, &options, err);
 	if (!s)
-		s = gpusnap_restore(registry, io.path, &options, &report, err);
+		s = gsn_args_open(io.path, parent_dirs, &snapshot, err);
+	if (!s)
+		s = gpusnap_restore_snapshot(registry, snapshot, &options, &report, err);
+	gpusnap_snapshot_close(snapshot);
 	if (s)
 		return s;
 	return gsn_agent_result(
@@ -160,23 +188,15 @@ static gpusnap_status restore(gpusnap_registry *registry, void *user, gpusnap_js
 static gpusnap_status take_tags(gpusnap_json *tags, gpusnap_offload_options *options,
 	const char ***ret_list, gpusnap_error *err)
 {
-	size_t count = gpusnap_json_size(tags);
-	const char **list;
+	gpusnap_status s;
 
-	if (!tags)
-		return GPUSNAP_OK;
-	if (count == 0)
+	if (tags && gpusnap_json_size(tags) == 0)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"'tags' is empty; leave it out to name all regions");
-	list = gsn_alloc(count, sizeof *list);
-	if (!list)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu tags", count);
-	for (size_t i = 0; i < count; i++)
-		list[i] = gpusnap_json_text(gpusnap_json_at(tags, i));
-	options->tags = list;
-	options->tag_count = count;
-	*ret_list = list;
-	return GPUSNAP_OK;
+	s = gsn_args_list(tags, ret_list, &options->tag_count, err);
+	if (!s)
+		options->tags = *ret_list;
+	return s;
 }
 
 static gpusnap_status parse_backing(
@@ -286,10 +306,11 @@ static gpusnap_json *list_damage(const gpusnap_damage *damage)
 	return list;
 }
 
-static gpusnap_status baseline_of_file(const char *path, gpusnap_baseline **out, gpusnap_error *err)
+static gpusnap_status baseline_of_file(
+	const char *path, gpusnap_json *parent_dirs, gpusnap_baseline **out, gpusnap_error *err)
 {
 	gpusnap_snapshot *snapshot;
-	gpusnap_status s = gpusnap_snapshot_open(path, &snapshot, err);
+	gpusnap_status s = gsn_args_open(path, parent_dirs, &snapshot, err);
 
 	if (s)
 		return s;
@@ -340,7 +361,11 @@ static gpusnap_status verify(gpusnap_registry *registry, void *user, gpusnap_jso
 	gpusnap_json **ret_result, gpusnap_error *err)
 {
 	const char *file = NULL;
-	const struct gsn_arg members[] = {{"file", &file, GSN_ARG_PATH, false}};
+	gpusnap_json *parent_dirs = NULL;
+	const struct gsn_arg members[] = {
+		{"file", &file, GSN_ARG_PATH, false},
+		{"parent_dirs", &parent_dirs, GSN_ARG_PATHS, false},
+	};
 	gpusnap_baseline *baseline;
 	gpusnap_status s = gsn_args_parse(args, "verify", members, COUNT(members), err);
 
@@ -349,7 +374,7 @@ static gpusnap_status verify(gpusnap_registry *registry, void *user, gpusnap_jso
 		return s;
 	if (!file)
 		return verify_own(registry, ret_result, err);
-	s = baseline_of_file(file, &baseline, err);
+	s = baseline_of_file(file, parent_dirs, &baseline, err);
 	if (s)
 		return s;
 	s = verify_against(registry, baseline, ret_result, err);

@@ -17,14 +17,14 @@ static gpusnap_status compare_range(const gpusnap_registry *registry, const stru
 			"buffer '%s' has %llu leaves, and %llu in snapshot '%s'; save again, or "
 			"offload to the arena",
 			name, (unsigned long long)count, expected ? (unsigned long long)held : 0ULL,
-			registry->snapshot_path);
+			registry->origin.path);
 	for (uint64_t i = 0; i < count; i++)
 		if (!gpusnap_digest_equal(leaves[i], expected[i]))
 			return gsn_fail(err, GPUSNAP_E_STATE,
 				"buffer '%s' leaf %llu of %llu has changed since snapshot '%s'; "
 				"save again, or offload to the arena",
 				name, (unsigned long long)i, (unsigned long long)count,
-				registry->snapshot_path);
+				registry->origin.path);
 	return GPUSNAP_OK;
 }
 
@@ -50,7 +50,7 @@ static gpusnap_status open_one(
 	char have[GPUSNAP_DIGEST_TEXT], want[GPUSNAP_DIGEST_TEXT];
 	gpusnap_snapshot *snapshot;
 	gpusnap_digest root;
-	gpusnap_status s = gpusnap_snapshot_open(registry->snapshot_path, &snapshot, err);
+	gpusnap_status s = gsn_origin_open(&registry->origin, &snapshot, err);
 
 	if (s) {
 		gsn_error_prefix(err, "the snapshot that live state stands on");
@@ -62,7 +62,7 @@ static gpusnap_status open_one(
 		return gsn_fail(err, GPUSNAP_E_STATE,
 			"snapshot '%s' has root %s now, live state stands on root %s: it was "
 			"replaced; save again, or offload to the arena",
-			registry->snapshot_path, gpusnap_digest_format(root, have),
+			registry->origin.path, gpusnap_digest_format(root, have),
 			gpusnap_digest_format(expected, want));
 	}
 	*out = snapshot;
@@ -75,7 +75,7 @@ gpusnap_status gsn_backing_open(const gpusnap_registry *registry,
 {
 	gpusnap_status s;
 
-	if (!registry->baseline || !registry->snapshot_path)
+	if (!registry->baseline || !registry->origin.path)
 		return gsn_fail(err, GPUSNAP_E_STATE,
 			"no snapshot stands for live state; save or restore one first, or offload "
 			"to the arena");

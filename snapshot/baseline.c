@@ -131,7 +131,12 @@ gpusnap_status gpusnap_baseline_from_snapshot(
 		return gsn_fail(
 			err, GPUSNAP_E_NOMEM, "no memory for a baseline of %zu buffers", count);
 	for (size_t i = 0; i < count; i++)
-		segments[i] = gsn_snapshot_segment(snapshot, i);
+		segments[i] = (struct gsn_segment){
+			.name = snapshot->entries[i].name,
+			.bytes = snapshot->entries[i].bytes,
+			.file_offset = snapshot->entries[i].file_offset,
+			.first_leaf = snapshot->entries[i].first_leaf,
+		};
 	status = gsn_baseline_make(&source, out, err);
 	gsn_free(segments);
 	return status;
@@ -249,8 +254,7 @@ void gpusnap_registry_set_baseline(gpusnap_registry *registry, gpusnap_baseline 
 	before = registry->baseline;
 	registry->baseline = baseline;
 	/* Save and restore say afterwards which file it stands for; any other stands for none. */
-	gsn_free(registry->snapshot_path);
-	registry->snapshot_path = NULL;
+	gsn_origin_release(&registry->origin);
 	gsn_registry_unlock(registry);
 	if (before != baseline)
 		gpusnap_baseline_free(before);

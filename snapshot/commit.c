@@ -192,7 +192,8 @@ static gpusnap_status create_temporary(struct gsn_commit *commit, gpusnap_error 
 
 static gpusnap_status allocate(struct gsn_commit *commit, uint64_t bytes, gpusnap_error *err)
 {
-	int result = commit->fs->allocate(commit->fs, commit->fd, bytes);
+	/* fallocate() refuses to reserve nothing, which an empty buffer's bytes alone are. */
+	int result = bytes ? commit->fs->allocate(commit->fs, commit->fd, bytes) : 0;
 
 	/* Without the service, lack of space is found while writing. */
 	if (result == -EOPNOTSUPP || result == -ENOSYS)

@@ -53,10 +53,22 @@ gpusnap_status gsn_damage_compare(gpusnap_damage *damage, const struct gsn_segme
 		err);
 }
 
+gpusnap_status gsn_damage_locate(
+	gpusnap_damage_item *item, const char *file, uint64_t offset, gpusnap_error *err)
+{
+	item->file = gsn_strdup(file);
+	if (!item->file)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a path");
+	item->file_offset = offset;
+	return GPUSNAP_OK;
+}
+
 void gpusnap_damage_release(gpusnap_damage *damage)
 {
-	for (size_t i = 0; i < damage->count; i++)
+	for (size_t i = 0; i < damage->count; i++) {
 		gsn_free(damage->items[i].buffer);
+		gsn_free(damage->items[i].file);
+	}
 	gsn_free(damage->items);
 	*damage = (gpusnap_damage){0};
 }

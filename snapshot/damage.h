@@ -12,5 +12,8 @@
  */
 gpusnap_status gsn_damage_compare(gpusnap_damage *damage, const struct gsn_segment *segment,
 	const gpusnap_digest *expected, const gpusnap_digest *found, gpusnap_error *err);
+/* Say which file the first wrong leaf of an item lies in. */
+gpusnap_status gsn_damage_locate(
+	gpusnap_damage_item *item, const char *file, uint64_t offset, gpusnap_error *err);
 
 #endif

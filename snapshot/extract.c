@@ -36,9 +36,10 @@ struct extract {
 	uint8_t *header;
 	uint64_t header_bytes;
 	uint8_t *window;
-	uint64_t filled;  /* bytes in the window */
-	uint64_t written; /* of the entry */
-	struct gsn_segment segment;
+	uint64_t filled;	      /* bytes in the window */
+	uint64_t written;	      /* of the entry */
+	struct gsn_segment *segments; /* by leaf, since the output is */
+	size_t segment_count;
 	struct gsn_reader reader;
 };
 
@@ -111,12 +112,13 @@ static gpusnap_status build_header(struct extract *x, gpusnap_error *err)
 
 static gpusnap_status fail_leaf(const struct extract *x, uint64_t leaf, gpusnap_error *err)
 {
-	uint64_t offset = x->entry->file_offset + leaf * GPUSNAP_LEAF_BYTES;
+	struct gsn_location at = gsn_snapshot_locate(
+		x->snapshot, gsn_snapshot_leaf_place(x->snapshot, x->entry, leaf));
 
-	return gsn_fail_at(err, GPUSNAP_E_CORRUPT, offset,
+	return gsn_fail_at(err, GPUSNAP_E_CORRUPT, at.offset,
 		"'%s': buffer '%s', leaf %" PRIu64 " (file offset %" PRIu64
 		") does not match its digest, read twice",
-		gpusnap_snapshot_path(x->snapshot), x->entry->name, leaf, offset);
+		at.path, x->entry->name, leaf, at.offset);
 }
 
 /* A leaf that differs is read once more, since the fault may have been the transfer's. */
@@ -128,8 +130,8 @@ static gpusnap_status prove_leaf(
 
 	if (gpusnap_digest_equal(gpusnap_digest_of(bytes, (size_t)length), expected))
 		return GPUSNAP_OK;
-	status = gsn_snapshot_reread(
-		x->snapshot, x->entry->file_offset + leaf * GPUSNAP_LEAF_BYTES, bytes, length, err);
+	status = gsn_snapshot_reread(x->snapshot,
+		gsn_snapshot_leaf_place(x->snapshot, x->entry, leaf), bytes, length, err);
 	if (status)
 		return status;
 	if (gpusnap_digest_equal(gpusnap_digest_of(bytes, (size_t)length), expected))
@@ -170,12 +172,27 @@ static gpusnap_status fill_window(
 	return status;
 }
 
+/* As in the reader's plan: what comes next may stand before this block, in another file even. */
+static gpusnap_status take_block(struct extract *x, struct gsn_cursor *taking,
+	const struct gsn_block *block, gpusnap_error *err)
+{
+	gpusnap_status status = GPUSNAP_OK;
+	uint64_t at = block->begin, next;
+	struct gsn_piece piece;
+
+	while (!status && gsn_cursor_peek(taking, &next) && next >= at &&
+		gsn_cursor_next(taking, block->end, &piece)) {
+		status = fill_window(x, block->memory + (next - block->begin), piece.bytes, err);
+		at = next + piece.bytes;
+	}
+	return status;
+}
+
 static gpusnap_status copy_entry(struct extract *x, gpusnap_error *err)
 {
-	struct gsn_cursor taking = {&x->segment, 1, 0, 0};
+	struct gsn_cursor taking = {x->segments, x->segment_count, 0, 0};
 	gpusnap_status status;
 	struct gsn_block block;
-	struct gsn_piece piece;
 	bool more;
 
 	for (;;) {
@@ -184,10 +201,7 @@ static gpusnap_status copy_entry(struct extract *x, gpusnap_error *err)
 			return status;
 		if (!more)
 			return flush_window(x, err);
-		while (!status && gsn_cursor_next(&taking, block.end, &piece))
-			status = fill_window(x,
-				block.memory + (gsn_piece_file_offset(&piece) - block.begin),
-				piece.bytes, err);
+		status = take_block(x, &taking, &block, err);
 		if (status)
 			return status;
 		gsn_reader_release(&x->reader, block.slot);
@@ -195,6 +209,20 @@ static gpusnap_status copy_entry(struct extract *x, gpusnap_error *err)
 }
 
 /* ---- the job ---- */
+
+static gpusnap_status list_segments(struct extract *x, gpusnap_error *err)
+{
+	const size_t *first = &x->snapshot->first_part[x->entry - x->snapshot->entries];
+
+	x->segment_count = first[1] - first[0];
+	x->segments = gsn_alloc(x->segment_count, sizeof *x->segments);
+	if (!x->segments)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory for %zu segments", x->segment_count);
+	for (size_t i = 0; i < x->segment_count; i++)
+		x->segments[i] = gsn_snapshot_segment(x->snapshot, first[0] + i);
+	return GPUSNAP_OK;
+}
 
 static gpusnap_status extract_open(struct extract *x, gpusnap_snapshot *snapshot, const char *name,
 	const gpusnap_extract_options *options, gpusnap_error *err)
@@ -210,19 +238,17 @@ static gpusnap_status extract_open(struct extract *x, gpusnap_snapshot *snapshot
 	x->entry = gpusnap_snapshot_entry_find(snapshot, name);
 	if (!x->entry)
 		return fail_absent(snapshot, name, err);
-	x->segment = (struct gsn_segment){
-		.name = x->entry->name,
-		.bytes = x->entry->bytes,
-		.file_offset = x->entry->file_offset,
-	};
 	x->window = gsn_alloc(WINDOW_BYTES, 1);
 	if (!x->window)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %d bytes of leaves",
 			(int)WINDOW_BYTES);
-	status = build_header(x, err);
+	status = list_segments(x, err);
+	if (!status)
+		status = build_header(x, err);
 	if (status)
 		return status;
-	return gsn_reader_open(&x->reader, snapshot, NULL, &x->segment, 1, 0, &x->io, err);
+	return gsn_reader_open(
+		&x->reader, snapshot, NULL, x->segments, x->segment_count, 0, &x->io, err);
 }
 
 static void extract_close(struct extract *x)
@@ -230,6 +256,7 @@ static void extract_close(struct extract *x)
 	gsn_reader_close(&x->reader);
 	gpusnap_header_bytes_free(x->header);
 	gsn_free(x->window);
+	gsn_free(x->segments);
 }
 
 static gpusnap_status extract_to(struct extract *x, int fd, const char *target, gpusnap_error *err)

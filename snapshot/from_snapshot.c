@@ -130,7 +130,7 @@ static gpusnap_status build(
 	return status;
 }
 
-static gpusnap_status from_open_snapshot(gpusnap_device *device, gpusnap_snapshot *snapshot,
+gpusnap_status gpusnap_registry_from_open(gpusnap_device *device, gpusnap_snapshot *snapshot,
 	const gpusnap_registry_options *options, const gpusnap_io_options *io,
 	gpusnap_registry **out, gpusnap_restore_report *ret_report, gpusnap_error *err)
 {
@@ -162,7 +162,7 @@ gpusnap_status gpusnap_registry_from_snapshot(gpusnap_device *device, const char
 
 	if (status)
 		return status;
-	status = from_open_snapshot(device, snapshot, options, io, out, ret_report, err);
+	status = gpusnap_registry_from_open(device, snapshot, options, io, out, ret_report, err);
 	gpusnap_snapshot_close(snapshot);
 	return status;
 }

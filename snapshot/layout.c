@@ -12,10 +12,9 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 
-enum { DATA_ALIGNMENT = 4096, PLAN_TENSORS_EXTRA = 2 };
+enum { DATA_ALIGNMENT = 4096 };
 
-/* The alignment that a run of this size keeps up for the one behind it; 0 for an empty one. */
-static uint64_t alignment_class(uint64_t bytes)
+uint64_t gsn_layout_alignment(uint64_t bytes)
 {
 	uint64_t lowest_bit = bytes & (~bytes + 1);
 
@@ -27,31 +26,28 @@ static int compare_ranges(const void *a, const void *b)
 {
 	const struct gsn_range *x = *(const struct gsn_range *const *)a;
 	const struct gsn_range *y = *(const struct gsn_range *const *)b;
-	uint64_t x_class = alignment_class(x->bytes), y_class = alignment_class(y->bytes);
+	uint64_t x_class = gsn_layout_alignment(x->bytes), y_class = gsn_layout_alignment(y->bytes);
 
 	if (x_class != y_class)
 		return x_class > y_class ? -1 : 1;
 	return (x > y) - (x < y);
 }
 
-static size_t collect_kept(const struct gsn_layout *layout, const struct gsn_range **kept)
+static void collect_kept(struct gsn_layout *layout)
 {
-	size_t count = 0;
-
 	for (size_t i = 0; i < layout->range_count; i++)
 		if (layout->ranges[i].policy == GPUSNAP_POLICY_KEEP)
-			kept[count++] = &layout->ranges[i];
-	qsort(kept, count, sizeof(void *), compare_ranges);
-	return count;
+			layout->kept[layout->entry_count++] = &layout->ranges[i];
+	qsort(layout->kept, layout->entry_count, sizeof(void *), compare_ranges);
 }
 
 /* Offsets count from the data section until the header's length is known. */
-static void place_segments(struct gsn_layout *layout, const struct gsn_range *const *kept)
+static void place_entries(struct gsn_layout *layout)
 {
-	for (size_t i = 0; i < layout->segment_count; i++) {
-		const struct gsn_range *range = kept[i];
+	for (size_t i = 0; i < layout->entry_count; i++) {
+		const struct gsn_range *range = layout->kept[i];
 
-		layout->segments[i] = (struct gsn_segment){
+		layout->entries[i] = (struct gsn_segment){
 			.name = gsn_range_name(range),
 			.region = range->region->id,
 			.address = gsn_range_address(range),
@@ -107,7 +103,8 @@ static void plan_buffers(const gpusnap_registry *registry, gpusnap_plan_buffer *
 	}
 }
 
-static char *encode_plan(const struct gsn_layout *layout, const gpusnap_registry *registry)
+static char *encode_plan(const struct gsn_layout *layout, const gpusnap_registry *registry,
+	gpusnap_plan_delta *delta)
 {
 	char writer[] = "gpusnap " GPUSNAP_VERSION;
 	gpusnap_plan plan = {
@@ -121,6 +118,7 @@ static char *encode_plan(const struct gsn_layout *layout, const gpusnap_registry
 		.view_count = registry->view_count,
 		.views = registry->views,
 		.records = registry->records,
+		.delta = delta,
 	};
 	char *text = NULL;
 
@@ -155,84 +153,81 @@ static void shape_bytes(gpusnap_tensor *tensor, uint32_t rank, const uint64_t *s
 	tensor->shape = shape;
 }
 
-static void fill_tensors(const struct gsn_layout *layout, const struct gsn_range *const *kept,
-	const uint64_t leaves_shape[2], gpusnap_tensor *tensors)
+static void fill_entries(const struct gsn_layout *layout, gpusnap_tensor *tensors)
 {
-	static const uint64_t seal_shape[1] = {GPUSNAP_SEAL_BYTES};
-	uint64_t leaves_bytes = layout->leaf_count * GPUSNAP_DIGEST_BYTES;
-	size_t count = layout->segment_count;
+	for (size_t i = 0; i < layout->entry_count; i++) {
+		const struct gsn_range *range = layout->kept[i];
+		const struct gsn_buffer *buffer = range->buffer;
 
-	for (size_t i = 0; i < count; i++) {
-		const struct gsn_buffer *buffer = kept[i]->buffer;
-
-		name_tensor(&tensors[i], layout->segments[i].name, layout->segments[i].file_offset,
-			kept[i]->bytes);
+		name_tensor(&tensors[i], layout->entries[i].name, layout->entries[i].file_offset,
+			range->bytes);
 		if (!buffer) {
-			shape_bytes(&tensors[i], 1, &kept[i]->bytes);
+			shape_bytes(&tensors[i], 1, &range->bytes);
 			continue;
 		}
 		tensors[i].dtype = buffer->dtype;
 		tensors[i].rank = buffer->rank;
 		tensors[i].shape = buffer->shape;
 	}
-	name_tensor(&tensors[count], GPUSNAP_LEAVES_NAME, layout->state_bytes, leaves_bytes);
-	shape_bytes(&tensors[count], 2, leaves_shape);
-	name_tensor(&tensors[count + 1], GPUSNAP_SEAL_NAME, layout->state_bytes + leaves_bytes,
-		GPUSNAP_SEAL_BYTES);
-	shape_bytes(&tensors[count + 1], 1, seal_shape);
 }
 
-static gpusnap_status build_header(struct gsn_layout *layout, const gpusnap_registry *registry,
-	const struct gsn_range *const *kept, gpusnap_error *err)
+static void fill_end(const struct gsn_layout *layout, const uint64_t leaves_shape[2],
+	gpusnap_tensor tensors[GSN_LAYOUT_END_TENSORS])
 {
-	uint64_t leaves_shape[2] = {layout->leaf_count, GPUSNAP_DIGEST_BYTES};
-	size_t count = layout->segment_count + PLAN_TENSORS_EXTRA;
-	gpusnap_tensor *tensors = gsn_alloc(count, sizeof *tensors);
-	char *plan = encode_plan(layout, registry);
-	gpusnap_metadata metadata = {GPUSNAP_PLAN_KEY, plan};
-	gpusnap_status status;
+	static const uint64_t seal_shape[1] = {GPUSNAP_SEAL_BYTES};
+	uint64_t leaves_bytes = layout->leaf_count * GPUSNAP_DIGEST_BYTES;
 
-	if (!tensors || !plan) {
-		status = gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the plan of %zu tensors",
-			layout->segment_count);
-		goto out;
-	}
-	fill_tensors(layout, kept, leaves_shape, tensors);
-	status = gpusnap_header_build(tensors, count, &metadata, 1, DATA_ALIGNMENT, &layout->header,
-		&layout->header_bytes, err);
-out:
-	gpusnap_text_free(plan);
-	gsn_free(tensors);
-	return status;
+	name_tensor(&tensors[0], GPUSNAP_LEAVES_NAME, layout->data_bytes, leaves_bytes);
+	shape_bytes(&tensors[0], 2, leaves_shape);
+	name_tensor(&tensors[1], GPUSNAP_SEAL_NAME, layout->data_bytes + leaves_bytes,
+		GPUSNAP_SEAL_BYTES);
+	shape_bytes(&tensors[1], 1, seal_shape);
 }
 
 static void fix_offsets(struct gsn_layout *layout)
 {
 	for (size_t i = 0; i < layout->segment_count; i++)
 		layout->segments[i].file_offset += layout->header_bytes;
-	layout->leaves_offset = layout->header_bytes + layout->state_bytes;
+	layout->leaves_offset = layout->header_bytes + layout->data_bytes;
 	layout->seal_offset = layout->leaves_offset + layout->leaf_count * GPUSNAP_DIGEST_BYTES;
 	layout->file_bytes = layout->seal_offset + GPUSNAP_SEAL_BYTES;
 }
 
-static gpusnap_status lay_out(struct gsn_layout *layout, const gpusnap_registry *registry,
-	const struct gsn_range **kept, gpusnap_error *err)
+gpusnap_status gsn_layout_finish(struct gsn_layout *layout, const gpusnap_registry *registry,
+	gpusnap_tensor *tensors, size_t count, gpusnap_plan_delta *delta, gpusnap_error *err)
 {
+	uint64_t leaves_shape[2] = {layout->leaf_count, GPUSNAP_DIGEST_BYTES};
+	char *plan = encode_plan(layout, registry, delta);
+	gpusnap_metadata metadata = {GPUSNAP_PLAN_KEY, plan};
 	gpusnap_status status;
 
-	layout->segment_count = collect_kept(layout, kept);
-	layout->segments = gsn_alloc(layout->segment_count, sizeof *layout->segments);
-	if (!layout->segments)
-		return gsn_fail(
-			err, GPUSNAP_E_NOMEM, "no memory for %zu segments", layout->segment_count);
-	place_segments(layout, kept);
-	layout->leaves = gsn_alloc((size_t)layout->leaf_count, sizeof *layout->leaves);
-	if (!layout->leaves)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %" PRIu64 " leaf digests",
-			layout->leaf_count);
-	status = build_header(layout, registry, kept, err);
+	if (!plan)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the plan of %zu entries",
+			layout->entry_count);
+	fill_end(layout, leaves_shape, tensors + count);
+	status = gpusnap_header_build(tensors, count + GSN_LAYOUT_END_TENSORS, &metadata, 1,
+		DATA_ALIGNMENT, &layout->header, &layout->header_bytes, err);
+	gpusnap_text_free(plan);
 	if (!status)
 		fix_offsets(layout);
+	return status;
+}
+
+static gpusnap_status lay_out(
+	struct gsn_layout *layout, const gpusnap_registry *registry, gpusnap_error *err)
+{
+	size_t count = layout->entry_count;
+	gpusnap_tensor *tensors = gsn_alloc(count + GSN_LAYOUT_END_TENSORS, sizeof *tensors);
+	gpusnap_status status;
+
+	if (!tensors)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu tensors", count);
+	layout->segments = layout->entries;
+	layout->segment_count = count;
+	layout->data_bytes = layout->state_bytes;
+	fill_entries(layout, tensors);
+	status = gsn_layout_finish(layout, registry, tensors, count, NULL, err);
+	gsn_free(tensors);
 	return status;
 }
 
@@ -247,31 +242,52 @@ static gpusnap_status make_uuid(uint8_t uuid[GPUSNAP_UUID_BYTES], gpusnap_error 
 	return GPUSNAP_OK;
 }
 
-gpusnap_status gsn_layout_init(
+static gpusnap_status list_entries(struct gsn_layout *layout, gpusnap_error *err)
+{
+	layout->kept = gsn_alloc(layout->range_count, sizeof(void *));
+	if (!layout->kept)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory for %zu ranges", layout->range_count);
+	collect_kept(layout);
+	layout->entries = gsn_alloc(layout->entry_count, sizeof *layout->entries);
+	if (!layout->entries)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory for %zu entries", layout->entry_count);
+	place_entries(layout);
+	layout->leaves = gsn_alloc((size_t)layout->leaf_count, sizeof *layout->leaves);
+	if (!layout->leaves)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %" PRIu64 " leaf digests",
+			layout->leaf_count);
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_layout_init_entries(
 	struct gsn_layout *layout, const gpusnap_registry *registry, gpusnap_error *err)
 {
-	const struct gsn_range **kept;
 	gpusnap_status status;
 
 	*layout = (struct gsn_layout){.ranges = NULL};
 	status = make_uuid(layout->uuid, err);
 	if (!status)
 		status = gsn_registry_ranges(registry, &layout->ranges, &layout->range_count, err);
-	if (status)
-		return status;
-	kept = gsn_alloc(layout->range_count, sizeof(void *));
-	if (!kept)
-		return gsn_fail(
-			err, GPUSNAP_E_NOMEM, "no memory for %zu ranges", layout->range_count);
-	status = lay_out(layout, registry, kept, err);
-	gsn_free(kept);
-	return status;
+	return status ? status : list_entries(layout, err);
+}
+
+gpusnap_status gsn_layout_init(
+	struct gsn_layout *layout, const gpusnap_registry *registry, gpusnap_error *err)
+{
+	gpusnap_status status = gsn_layout_init_entries(layout, registry, err);
+
+	return status ? status : lay_out(layout, registry, err);
 }
 
 void gsn_layout_release(struct gsn_layout *layout)
 {
+	if (layout->segments != layout->entries)
+		gsn_free(layout->segments);
 	gsn_free(layout->ranges);
-	gsn_free(layout->segments);
+	gsn_free(layout->kept);
+	gsn_free(layout->entries);
 	gpusnap_header_bytes_free(layout->header);
 	gsn_free(layout->leaves);
 	*layout = (struct gsn_layout){.ranges = NULL};

@@ -230,7 +230,7 @@ static gpusnap_status name_backings(struct offload *o, gpusnap_error *err)
 		if (gsn_selection_kept_count(&o->selection, i) == 0)
 			o->names[i] = gsn_strdup("none");
 		else if (o->to_snapshot)
-			o->names[i] = gsn_printf("snapshot %s", o->registry->snapshot_path);
+			o->names[i] = gsn_printf("snapshot %s", o->registry->origin.path);
 		else
 			o->names[i] = gsn_strdup("arena");
 		if (!o->names[i])
@@ -306,7 +306,7 @@ static void fill_report(struct offload *o)
 	o->report.bytes = o->selection.bytes;
 	(void)snprintf(o->report.backing, sizeof o->report.backing, "%s%s",
 		o->to_snapshot ? "snapshot " : "arena",
-		o->to_snapshot ? o->registry->snapshot_path : "");
+		o->to_snapshot ? o->registry->origin.path : "");
 }
 
 static gpusnap_status offload(struct offload *o, gpusnap_error *err)

@@ -183,7 +183,8 @@ static gpusnap_status fail_leaf(const struct read_back *back, const struct gsn_s
 		"'%s': read back, it is not what was written: '%s', leaf %" PRIu64
 		" (file offset %" PRIu64 ") and %" PRIu64
 		" more leaves; it was thrown away: look at the disk, then save again",
-		back->job->path, segment->name, leaf, offset, wrong - 1);
+		back->job->path, segment->name, gsn_segment_leaf(segment) + leaf, offset,
+		wrong - 1);
 }
 
 static bool leaf_differs(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading ahead. Blocks are asked for in file order and given out in that order; a slot is free,
- * then asked for, then given out, then free again.
+ * Reading ahead. Blocks are asked for in the order of the segments and given out in that order; a
+ * slot is free, then asked for, then given out, then free again.
  */
 #include "snapshot/reader.h"
 
@@ -15,7 +15,8 @@
 #include "snapshot/io_options.h"
 
 struct gsn_read_slot {
-	uint64_t begin, end; /* of the block in the file */
+	uint64_t begin, end; /* places */
+	const struct gsn_reader_source *source;
 	bool arrived;
 	gpusnap_status status;
 	int os_errno;
@@ -31,15 +32,11 @@ static uint64_t sum_bytes(const struct gsn_segment *segments, size_t count)
 	return bytes;
 }
 
-/* From the first byte of all segments to the last. */
-static uint64_t span_bytes(const struct gsn_segment *segments, size_t count)
+/* What the blocks have at most: each segment begins and ends inside one. */
+static uint64_t span_bytes(
+	const struct gsn_segment *segments, size_t count, const gpusnap_io_options *io)
 {
-	const struct gsn_segment *last;
-
-	if (!count)
-		return 0;
-	last = &segments[count - 1];
-	return last->file_offset + last->bytes - segments[0].file_offset;
+	return sum_bytes(segments, count) + 2 * count * io->block_bytes;
 }
 
 static gpusnap_status open_ring(
@@ -59,52 +56,104 @@ static gpusnap_status open_ring(
 	return status;
 }
 
-gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
+static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_reader_file *probe,
 	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
 	const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_status status;
 
-	reader->path = file->path;
-	reader->fd = file->fd;
 	reader->io = *io;
 	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
 	reader->bytes_total = sum_bytes(segments, count);
-	status = gsn_staging_open(
-		&reader->staging, device, &reader->io, held + 1, span_bytes(segments, count), err);
+	status = gsn_staging_open(&reader->staging, device, &reader->io, held + 1,
+		span_bytes(segments, count, io), err);
 	if (status)
 		return status;
 	reader->slots = gsn_alloc(reader->staging.slot_count, sizeof *reader->slots);
 	reader->order = gsn_alloc(reader->staging.slot_count, sizeof *reader->order);
 	if (!reader->slots || !reader->order)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a reader");
-	return open_ring(reader, file, err);
+	return open_ring(reader, probe, err);
+}
+
+gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err)
+{
+	reader->sources[0] = (struct gsn_reader_source){.path = file->path, .fd = file->fd};
+	reader->source_count = 1;
+	reader->borrowed = true;
+	return open_buffers(reader, file, device, segments, count, held, io, err);
+}
+
+static void mark_needed(const gpusnap_snapshot *snapshot, const struct gsn_segment *segments,
+	size_t count, bool needed[GSN_LINKS_MAX])
+{
+	for (size_t i = 0; i < count; i++)
+		if (segments[i].bytes)
+			needed[gsn_snapshot_link_of(snapshot, segments[i].file_offset)] = true;
+}
+
+/* Files that no segment lies in stay closed, but for the first, which may be needed as a probe. */
+static gpusnap_status open_sources(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
+	const bool needed[GSN_LINKS_MAX], gpusnap_io_direct wanted,
+	struct gsn_direct_choice *ret_choice, gpusnap_error *err)
+{
+	struct gsn_direct_choice choice;
+	gpusnap_status status = GPUSNAP_OK;
+
+	for (uint32_t i = 0; !status && i < snapshot->link_count; i++) {
+		struct gsn_reader_source *source = &reader->sources[i];
+
+		*source = (struct gsn_reader_source){
+			.path = snapshot->links[i]->path, .base = snapshot->bases[i], .fd = -1};
+		reader->source_count++;
+		if (i == 0 || needed[i])
+			status = gsn_snapshot_reopen(
+				snapshot->links[i], wanted, &source->fd, &choice, err);
+		if (i == 0 && !status)
+			*ret_choice = choice;
+	}
+	return status;
 }
 
 gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
 	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
 	const gpusnap_io_options *io, gpusnap_error *err)
 {
-	struct gsn_direct_choice choice;
-	gpusnap_status status =
-		gsn_snapshot_reopen(snapshot, io->direct, &reader->own_fd, &choice, err);
-	struct gsn_reader_file file = {
-		.path = gpusnap_snapshot_path(snapshot), .fd = reader->own_fd, .choice = &choice};
+	struct gsn_direct_choice choice = {0};
+	bool needed[GSN_LINKS_MAX] = {false};
+	gpusnap_status status;
 
+	mark_needed(snapshot, segments, count, needed);
+	status = open_sources(reader, snapshot, needed, io->direct, &choice, err);
 	if (status)
 		return status;
-	return gsn_reader_open_file(reader, &file, device, segments, count, held, io, err);
+	return open_buffers(reader,
+		&(struct gsn_reader_file){
+			.path = snapshot->path, .fd = reader->sources[0].fd, .choice = &choice},
+		device, segments, count, held, io, err);
 }
 
 void gsn_reader_close(struct gsn_reader *reader)
 {
 	gsn_ring_close(reader->ring);
 	gsn_staging_close(&reader->staging);
-	if (reader->own_fd >= 0)
-		(void)close(reader->own_fd);
+	for (uint32_t i = 0; !reader->borrowed && i < reader->source_count; i++)
+		if (reader->sources[i].fd >= 0)
+			(void)close(reader->sources[i].fd);
 	gsn_free(reader->slots);
 	gsn_free(reader->order);
 	*reader = (struct gsn_reader)GSN_READER_INIT;
+}
+
+static const struct gsn_reader_source *find_source(const struct gsn_reader *reader, uint64_t place)
+{
+	uint32_t i = reader->source_count - 1;
+
+	while (i > 0 && place < reader->sources[i].base)
+		i--;
+	return &reader->sources[i];
 }
 
 /*
@@ -114,14 +163,21 @@ void gsn_reader_close(struct gsn_reader *reader)
 static bool plan_block(struct gsn_reader *reader, struct gsn_read_slot *ret_block)
 {
 	struct gsn_piece piece;
-	uint64_t first, block_end;
+	uint64_t first, next, block_end;
 
 	if (!gsn_cursor_peek(&reader->planning, &first))
 		return false;
-	*ret_block = (struct gsn_read_slot){.begin = gsn_align_down(first, GSN_DIRECT_ALIGN)};
+	*ret_block = (struct gsn_read_slot){
+		.begin = gsn_align_down(first, GSN_DIRECT_ALIGN),
+		.source = find_source(reader, first),
+	};
 	block_end = (first / reader->io.block_bytes + 1) * reader->io.block_bytes;
-	while (gsn_cursor_next(&reader->planning, block_end, &piece))
-		ret_block->end = gsn_piece_file_offset(&piece) + piece.bytes;
+	next = first;
+	while (next >= first && gsn_cursor_next(&reader->planning, block_end, &piece)) {
+		ret_block->end = first = gsn_piece_file_offset(&piece) + piece.bytes;
+		if (!gsn_cursor_peek(&reader->planning, &next))
+			break;
+	}
 	return true;
 }
 
@@ -131,10 +187,10 @@ static gpusnap_status ask_for_block(struct gsn_reader *reader, uint32_t slot, gp
 	uint32_t place = (reader->order_first + reader->order_count) % reader->staging.slot_count;
 	struct gsn_ring_request request = {
 		.op = GSN_RING_READ,
-		.fd = reader->fd,
+		.fd = block->source->fd,
 		.memory = gsn_staging_slot(&reader->staging, slot),
 		.length = gsn_align_up(block->end - block->begin, GSN_DIRECT_ALIGN),
-		.offset = block->begin,
+		.offset = block->begin - block->source->base,
 		.tag = block,
 	};
 
@@ -177,21 +233,23 @@ static gpusnap_status reap(struct gsn_reader *reader, gpusnap_error *err)
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status check_block(
-	const struct gsn_reader *reader, const struct gsn_read_slot *block, gpusnap_error *err)
+static gpusnap_status check_block(const struct gsn_read_slot *block, gpusnap_error *err)
 {
+	unsigned long long offset = block->begin - block->source->base;
+	const char *path = block->source->path;
+
 	if (block->status) {
-		gsn_error_set(err, block->status, block->os_errno, block->begin,
-			"'%s': read of %llu bytes at %llu: %s", reader->path,
-			(unsigned long long)(block->end - block->begin),
-			(unsigned long long)block->begin, strerror(block->os_errno));
+		gsn_error_set(err, block->status, block->os_errno, offset,
+			"'%s': read of %llu bytes at %llu: %s", path,
+			(unsigned long long)(block->end - block->begin), offset,
+			strerror(block->os_errno));
 		return block->status;
 	}
 	if (block->done < block->end - block->begin)
-		return gsn_fail_at(err, GPUSNAP_E_CORRUPT, block->begin + block->done,
+		return gsn_fail_at(err, GPUSNAP_E_CORRUPT, offset + block->done,
 			"'%s': ends at or before byte %llu, within the data that it had when it "
 			"was opened: truncated since",
-			reader->path, (unsigned long long)(block->begin + block->done));
+			path, offset + block->done);
 	return GPUSNAP_OK;
 }
 
@@ -222,7 +280,7 @@ gpusnap_status gsn_reader_next(
 			status = read_ahead(reader, err);
 	}
 	if (!status)
-		status = check_block(reader, block, err);
+		status = check_block(block, err);
 	if (status)
 		return status;
 	reader->order_first = (reader->order_first + 1) % reader->staging.slot_count;

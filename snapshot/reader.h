@@ -2,8 +2,9 @@
 #ifndef GSN_READER_H
 #define GSN_READER_H
 /*
- * The reader: the parts of a snapshot that some segments cover, in file order, block by block,
- * reads ahead of whoever takes the blocks. A block's memory stays until it is released.
+ * The reader: the parts of a snapshot that some segments cover, in their order, block by block,
+ * reads ahead of whoever takes the blocks. A block's memory stays until it is released. Of a delta
+ * the blocks come from several files; offsets are places (snapshot_file.h).
  */
 #include <gpusnap/io.h>
 
@@ -13,7 +14,7 @@
 #include "snapshot/staging.h"
 
 struct gsn_block {
-	uint64_t begin; /* file offsets */
+	uint64_t begin; /* places */
 	uint64_t end;
 	const uint8_t *memory; /* of `begin` */
 	uint32_t slot;
@@ -29,12 +30,19 @@ struct gsn_reader_file {
 	const struct gsn_ring_engine *engine;	/* NULL: the first that passes its probe */
 };
 
-struct gsn_reader {
+/* One of the files that blocks come from. */
+struct gsn_reader_source {
 	const char *path;
+	uint64_t base; /* place of its first byte */
+	int fd;	       /* -1: no segment lies in it */
+};
+
+struct gsn_reader {
 	gpusnap_io_options io;
 	gpusnap_io_report report;
-	int fd;
-	int own_fd; /* -1 where the file is borrowed */
+	struct gsn_reader_source sources[GSN_LINKS_MAX]; /* ascending by base */
+	uint32_t source_count;
+	bool borrowed; /* the one file is the caller's */
 	struct gsn_staging staging;
 	struct gsn_ring *ring;
 	struct gsn_cursor planning;  /* of what has not been asked for yet */
@@ -45,12 +53,13 @@ struct gsn_reader {
 };
 #define GSN_READER_INIT                                                                            \
 	{                                                                                          \
-		.fd = -1, .own_fd = -1, .staging = GSN_STAGING_INIT                                \
+		.staging = GSN_STAGING_INIT                                                        \
 	}
 
 /*
  * @param device    pins the memory; NULL: none.
- * @param segments  in file order; borrowed.
+ * @param segments  borrowed. In any order, each with a block of its own where it is not next in the
+ *                  file; in the order of places nothing is read twice.
  * @param held      blocks that the caller keeps while it asks for the next.
  */
 gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,

@@ -191,7 +191,7 @@ void gpusnap_registry_free(gpusnap_registry *registry)
 	gsn_free(registry->views);
 	gpusnap_json_free(registry->records);
 	gpusnap_registry_set_baseline(registry, NULL);
-	gsn_free(registry->snapshot_path);
+	gsn_origin_release(&registry->origin);
 	if (registry->stream)
 		registry->device->ops->stream_destroy(registry->stream);
 	(void)pthread_mutex_destroy(&registry->lock);

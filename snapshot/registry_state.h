@@ -14,6 +14,7 @@
 #include <gpusnap/snapshot.h>
 
 #include "kernels/device_ops.h"
+#include "snapshot/origin.h"
 
 struct gsn_arena; /* arena.h: pinned host copy of a region, with its leaf digests */
 
@@ -80,7 +81,7 @@ struct gpusnap_registry {
 	void *view_names;      /* tree of the views' names */
 	gpusnap_json *records; /* object */
 	gpusnap_baseline *baseline;
-	char *snapshot_path; /* of the last save or restore that the baseline stands for */
+	struct gsn_origin origin; /* of the last save or restore that the baseline stands for */
 };
 
 void gsn_registry_lock(const gpusnap_registry *registry);

@@ -16,7 +16,6 @@
 #include "formats/base/fail.h"
 #include "snapshot/io_options.h"
 #include "snapshot/match.h"
-#include "snapshot/paths.h"
 #include "snapshot/residency.h"
 
 struct restore {
@@ -25,21 +24,25 @@ struct restore {
 	struct gsn_region **regions; /* all of the registry's */
 	size_t count;
 	gpusnap_baseline *baseline;
-	char *absolute_path;
+	struct gsn_origin origin;
 	gpusnap_io_report report;
 };
 
 static gpusnap_status prepare(struct restore *restore, gpusnap_error *err)
 {
 	gpusnap_registry *registry = restore->registry;
+	gpusnap_status status;
 
 	restore->count = registry->region_count;
 	restore->regions = gsn_alloc(restore->count, sizeof(void *));
-	restore->absolute_path = gsn_absolute_path(gpusnap_snapshot_path(restore->snapshot));
-	if (!restore->regions || !restore->absolute_path)
+	if (!restore->regions)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a restore");
 	for (size_t i = 0; i < restore->count; i++)
 		restore->regions[i] = &registry->regions[i];
+	status = gsn_origin_set(&restore->origin, gpusnap_snapshot_path(restore->snapshot),
+		restore->snapshot, 1, err);
+	if (status)
+		return status;
 	return gpusnap_baseline_from_snapshot(restore->snapshot, &restore->baseline, err);
 }
 
@@ -106,10 +109,10 @@ static void adopt_file(struct restore *restore)
 	gpusnap_registry *registry = restore->registry;
 
 	gpusnap_registry_set_baseline(registry, restore->baseline);
-	gsn_free(registry->snapshot_path);
-	registry->snapshot_path = restore->absolute_path;
+	gsn_origin_release(&registry->origin);
+	registry->origin = restore->origin;
 	restore->baseline = NULL;
-	restore->absolute_path = NULL;
+	restore->origin = (struct gsn_origin){NULL};
 }
 
 static void fill_report(
@@ -126,7 +129,7 @@ static void fill_report(
 static void restore_release(struct restore *restore)
 {
 	gpusnap_baseline_free(restore->baseline);
-	gsn_free(restore->absolute_path);
+	gsn_origin_release(&restore->origin);
 	gsn_free(restore->regions);
 }
 
@@ -156,6 +159,12 @@ gpusnap_status gsn_restore_snapshot(gpusnap_registry *registry, gpusnap_snapshot
 	return status;
 }
 
+gpusnap_status gpusnap_restore_snapshot(gpusnap_registry *registry, gpusnap_snapshot *snapshot,
+	const gpusnap_io_options *io, gpusnap_restore_report *ret_report, gpusnap_error *err)
+{
+	return gsn_restore_snapshot(registry, snapshot, true, io, ret_report, err);
+}
+
 gpusnap_status gpusnap_restore(gpusnap_registry *registry, const char *path,
 	const gpusnap_io_options *io, gpusnap_restore_report *ret_report, gpusnap_error *err)
 {
@@ -164,7 +173,7 @@ gpusnap_status gpusnap_restore(gpusnap_registry *registry, const char *path,
 
 	if (status)
 		return status;
-	status = gsn_restore_snapshot(registry, snapshot, true, io, ret_report, err);
+	status = gpusnap_restore_snapshot(registry, snapshot, io, ret_report, err);
 	gpusnap_snapshot_close(snapshot);
 	return status;
 }

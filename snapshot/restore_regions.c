@@ -31,7 +31,7 @@ struct refill {
 	gpusnap_registry *registry;
 	const struct gsn_device_ops *ops;
 	const gpusnap_snapshot *snapshot;
-	struct gsn_segment *segments; /* file order, with live addresses */
+	struct gsn_segment *segments; /* by place, with live addresses */
 	size_t segment_count;
 	gpusnap_digest *live; /* as long as the file's leaf table; the segments' leaves are used */
 	struct gsn_reader reader;
@@ -59,7 +59,7 @@ static gpusnap_status add_range(struct refill *r, const struct gsn_range *range,
 {
 	const char *name = gsn_range_name(range);
 	const gpusnap_snapshot_entry *entry = gpusnap_snapshot_entry_find(r->snapshot, name);
-	struct gsn_segment *segment = &r->segments[r->segment_count];
+	const size_t *first;
 
 	if (!entry || entry->bytes != range->bytes)
 		return gsn_fail(err, GPUSNAP_E_MISMATCH,
@@ -67,24 +67,15 @@ static gpusnap_status add_range(struct refill *r, const struct gsn_range *range,
 			" in snapshot '%s'",
 			name, range->bytes, range->region->id, range->region->tag,
 			entry ? entry->bytes : 0, gpusnap_snapshot_path(r->snapshot));
-	*segment = (struct gsn_segment){
-		.name = entry->name,
-		.region = range->region->id,
-		.address = gsn_range_address(range),
-		.bytes = entry->bytes,
-		.file_offset = entry->file_offset,
-		.first_leaf = entry->first_leaf,
-	};
-	r->segment_count++;
+	first = &r->snapshot->first_part[entry - r->snapshot->entries];
+	for (size_t i = first[0]; i < first[1]; i++) {
+		struct gsn_segment *segment = &r->segments[r->segment_count++];
+
+		*segment = gsn_snapshot_segment(r->snapshot, i);
+		segment->region = range->region->id;
+		segment->address = gsn_range_address(range) + segment->start;
+	}
 	return GPUSNAP_OK;
-}
-
-static int compare_segments(const void *a, const void *b)
-{
-	const struct gsn_segment *x = a;
-	const struct gsn_segment *y = b;
-
-	return (x->file_offset > y->file_offset) - (x->file_offset < y->file_offset);
 }
 
 static gpusnap_status collect_segments(struct refill *r, struct gsn_region *const *regions,
@@ -96,16 +87,18 @@ static gpusnap_status collect_segments(struct refill *r, struct gsn_region *cons
 
 	if (status)
 		return status;
-	r->segments = gsn_alloc(count, sizeof *r->segments);
+	/* No entry comes twice, since names are unique. */
+	r->segments = gsn_alloc(r->snapshot->part_count, sizeof *r->segments);
 	if (!r->segments)
-		status = gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu ranges", count);
+		status = gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu segments",
+			r->snapshot->part_count);
 	for (size_t i = 0; !status && i < count; i++)
 		if (ranges[i].policy == GPUSNAP_POLICY_KEEP && ranges[i].bytes > 0 &&
 			is_among(ranges[i].region, regions, region_count))
 			status = add_range(r, &ranges[i], err);
 	gsn_free(ranges);
 	if (!status)
-		qsort(r->segments, r->segment_count, sizeof *r->segments, compare_segments);
+		qsort(r->segments, r->segment_count, sizeof *r->segments, gsn_compare_places);
 	return status;
 }
 
@@ -277,7 +270,7 @@ static gpusnap_status take_blocks(struct refill *r, gpusnap_error *err)
 /* A leaf that is wrong on the device: its place in memory and in the file. */
 struct leaf {
 	const struct gsn_segment *segment;
-	uint64_t index;
+	uint64_t index;	 /* in the buffer */
 	uint64_t offset; /* in the segment */
 	uint64_t bytes;
 };
@@ -285,19 +278,19 @@ struct leaf {
 static gpusnap_status fail_leaf(
 	const struct refill *r, const struct leaf *leaf, bool file_is_right, gpusnap_error *err)
 {
-	uint64_t offset = leaf->segment->file_offset + leaf->offset;
-	const char *path = gpusnap_snapshot_path(r->snapshot);
+	struct gsn_location at =
+		gsn_snapshot_locate(r->snapshot, leaf->segment->file_offset + leaf->offset);
 
 	if (file_is_right)
 		return gsn_fail(err, GPUSNAP_E_DEVICE,
 			"buffer '%s' leaf %" PRIu64 ": the bytes in '%s' match their digest, but "
 			"not after two copies to %s address 0x%" PRIx64 ": check the memory",
-			leaf->segment->name, leaf->index, path, r->registry->device->name,
+			leaf->segment->name, leaf->index, at.path, r->registry->device->name,
 			leaf->segment->address + leaf->offset);
-	return gsn_fail_at(err, GPUSNAP_E_CORRUPT, offset,
+	return gsn_fail_at(err, GPUSNAP_E_CORRUPT, at.offset,
 		"'%s': buffer '%s' leaf %" PRIu64 " (%" PRIu64 " bytes at file offset %" PRIu64
 		") does not match its digest, read twice; the file is damaged, use another",
-		path, leaf->segment->name, leaf->index, leaf->bytes, offset);
+		at.path, leaf->segment->name, leaf->index, leaf->bytes, at.offset);
 }
 
 /* Once more from the file to the device: a fault on the way may have been a passing one. */
@@ -337,7 +330,7 @@ static gpusnap_status prove_segment(
 	for (uint64_t i = 0; !status && i < count; i++) {
 		struct leaf leaf = {
 			.segment = segment,
-			.index = i,
+			.index = gsn_segment_leaf(segment) + i,
 			.offset = i * GPUSNAP_LEAF_BYTES,
 			.bytes = gsn_min(
 				GPUSNAP_LEAF_BYTES, segment->bytes - i * GPUSNAP_LEAF_BYTES),

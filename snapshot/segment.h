@@ -10,11 +10,13 @@
 #include <stdint.h>
 
 #include <gpusnap/device.h>
+#include <gpusnap/digest.h>
 
 struct gsn_segment {
 	const char *name;	 /* borrowed */
 	uint32_t region;	 /* id of the region that the live bytes lie in */
 	gpusnap_address address; /* of the live bytes; 0 where there are none */
+	uint64_t start; /* in the buffer, a multiple of the leaf size; more than 0 in its parts */
 	uint64_t bytes;
 	uint64_t file_offset;
 	uint64_t first_leaf; /* in the file's leaf table */
@@ -47,6 +49,12 @@ bool gsn_cursor_next(struct gsn_cursor *cursor, uint64_t file_end, struct gsn_pi
 bool gsn_cursor_next_run(struct gsn_cursor *cursor, uint64_t file_end, struct gsn_run *ret_run);
 /* Where in the file the next piece begins; false when nothing is left. */
 bool gsn_cursor_peek(struct gsn_cursor *cursor, uint64_t *ret_file_offset);
+
+/* Number of the first leaf, counted in the buffer. */
+static inline uint64_t gsn_segment_leaf(const struct gsn_segment *segment)
+{
+	return segment->start / GPUSNAP_LEAF_BYTES;
+}
 
 static inline uint64_t gsn_piece_file_offset(const struct gsn_piece *piece)
 {

@@ -18,20 +18,8 @@
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
-
-struct gpusnap_snapshot {
-	char *path;
-	int fd;
-	uint64_t file_bytes;
-	gpusnap_seal seal;
-	uint8_t *header_bytes; /* the file up to the data section, until it is parsed */
-	gpusnap_header *header;
-	gpusnap_plan *plan;
-	gpusnap_digest *leaves;
-	size_t entry_count;
-	gpusnap_snapshot_entry *entries; /* file order; names and shapes are the header's */
-	uint32_t *by_name;		 /* indices of entries */
-};
+#include "formats/base/options.h"
+#include "snapshot/chain.h"
 
 /* ---- reading ---- */
 
@@ -70,6 +58,8 @@ static gpusnap_status open_file(gpusnap_snapshot *snapshot, gpusnap_error *err)
 		return gsn_fail_os(err, gsn_status_from_errno(errno), errno, "%s", strerror(errno));
 	if (!S_ISREG(file.st_mode))
 		return gsn_fail(err, GPUSNAP_E_INVALID, "is not a regular file");
+	snapshot->device = file.st_dev;
+	snapshot->inode = file.st_ino;
 	snapshot->file_bytes = (uint64_t)file.st_size;
 	return GPUSNAP_OK;
 }
@@ -173,23 +163,69 @@ static gpusnap_status parse_header(gpusnap_snapshot *snapshot, gpusnap_error *er
 
 /* ---- entries and leaves ---- */
 
-static void add_entry(gpusnap_snapshot *snapshot, const gpusnap_tensor *tensor, uint64_t *leaf)
+static void add_entry(gpusnap_snapshot *snapshot, gpusnap_snapshot_entry entry, uint64_t *leaf)
 {
-	gpusnap_snapshot_entry *entry = &snapshot->entries[snapshot->entry_count];
-
-	*entry = (gpusnap_snapshot_entry){
-		.name = tensor->name,
-		.dtype = tensor->dtype,
-		.rank = tensor->rank,
-		.shape = tensor->shape,
-		.bytes = tensor->end - tensor->begin,
-		.file_offset = snapshot->seal.header_bytes + tensor->begin,
-		.first_leaf = *leaf,
-		.leaf_count = gpusnap_leaf_count(tensor->end - tensor->begin),
-	};
-	*leaf += entry->leaf_count;
+	entry.first_leaf = *leaf;
+	entry.leaf_count = gpusnap_leaf_count(entry.bytes);
+	*leaf += entry.leaf_count;
+	snapshot->entries[snapshot->entry_count] = entry;
 	snapshot->by_name[snapshot->entry_count] = (uint32_t)snapshot->entry_count;
 	snapshot->entry_count++;
+}
+
+/* Everything but leaves and seal, in the order that the leaf table follows. */
+static void list_tensors(gpusnap_snapshot *snapshot, uint64_t *leaf)
+{
+	size_t count = gpusnap_header_tensor_count(snapshot->header);
+
+	for (size_t i = 0; i < count; i++) {
+		const gpusnap_tensor *tensor = gpusnap_header_tensor(snapshot->header, i);
+
+		if (strcmp(tensor->name, GPUSNAP_LEAVES_NAME) == 0 ||
+			strcmp(tensor->name, GPUSNAP_SEAL_NAME) == 0)
+			continue;
+		add_entry(snapshot,
+			(gpusnap_snapshot_entry){
+				.name = tensor->name,
+				.dtype = tensor->dtype,
+				.rank = tensor->rank,
+				.shape = tensor->shape,
+				.bytes = tensor->end - tensor->begin,
+				.file_offset = snapshot->seal.header_bytes + tensor->begin,
+			},
+			leaf);
+	}
+}
+
+static int compare_buffers(const void *a, const void *b)
+{
+	return strcmp((*(const gpusnap_plan_buffer *const *)a)->name,
+		(*(const gpusnap_plan_buffer *const *)b)->name);
+}
+
+/* A name that is no buffer's is that of a raw range, which is bytes. */
+static void list_delta(
+	gpusnap_snapshot *snapshot, const gpusnap_plan_buffer **sorted, uint64_t *leaf)
+{
+	const gpusnap_plan *plan = snapshot->plan;
+
+	qsort(sorted, plan->buffer_count, sizeof(void *), compare_buffers);
+	for (uint32_t i = 0; i < plan->delta->entry_count; i++) {
+		const gpusnap_delta_entry *entry = &plan->delta->entries[i];
+		const gpusnap_plan_buffer key = {.name = entry->name}, *wanted = &key;
+		const gpusnap_plan_buffer *const *found = bsearch(
+			&wanted, sorted, plan->buffer_count, sizeof(void *), compare_buffers);
+
+		add_entry(snapshot,
+			(gpusnap_snapshot_entry){
+				.name = entry->name,
+				.dtype = found ? (*found)->dtype : GPUSNAP_U8,
+				.rank = found ? (*found)->rank : 1,
+				.shape = found ? (*found)->shape : &entry->bytes,
+				.bytes = entry->bytes,
+			},
+			leaf);
+	}
 }
 
 static int compare_names(const void *a, const void *b, void *argument)
@@ -200,23 +236,27 @@ static int compare_names(const void *a, const void *b, void *argument)
 		snapshot->entries[*(const uint32_t *)b].name);
 }
 
-/* Everything but leaves and seal, in the order that the leaf table follows. */
 static gpusnap_status list_entries(gpusnap_snapshot *snapshot, gpusnap_error *err)
 {
-	size_t count = gpusnap_header_tensor_count(snapshot->header);
+	const gpusnap_plan *plan = snapshot->plan;
+	size_t count = plan->delta ? plan->delta->entry_count
+				   : gpusnap_header_tensor_count(snapshot->header);
+	const gpusnap_plan_buffer **sorted = gsn_alloc(plan->buffer_count, sizeof(void *));
 	uint64_t leaf = 0;
 
 	snapshot->entries = gsn_alloc(count, sizeof *snapshot->entries);
 	snapshot->by_name = gsn_alloc(count, sizeof *snapshot->by_name);
-	if (!snapshot->entries || !snapshot->by_name)
+	if (!snapshot->entries || !snapshot->by_name || !sorted) {
+		gsn_free(sorted);
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu entries", count);
-	for (size_t i = 0; i < count; i++) {
-		const gpusnap_tensor *tensor = gpusnap_header_tensor(snapshot->header, i);
-
-		if (strcmp(tensor->name, GPUSNAP_LEAVES_NAME) != 0 &&
-			strcmp(tensor->name, GPUSNAP_SEAL_NAME) != 0)
-			add_entry(snapshot, tensor, &leaf);
 	}
+	for (uint32_t i = 0; i < plan->buffer_count; i++)
+		sorted[i] = &plan->buffers[i];
+	if (plan->delta)
+		list_delta(snapshot, sorted, &leaf);
+	else
+		list_tensors(snapshot, &leaf);
+	gsn_free(sorted);
 	qsort_r(snapshot->by_name, snapshot->entry_count, sizeof *snapshot->by_name, compare_names,
 		snapshot);
 	if (leaf != snapshot->seal.leaf_count)
@@ -283,17 +323,28 @@ static gpusnap_status load(gpusnap_snapshot *snapshot, gpusnap_error *err)
 	return status;
 }
 
-gpusnap_status gpusnap_snapshot_open(const char *path, gpusnap_snapshot **out, gpusnap_error *err)
+static gpusnap_snapshot *new_snapshot(const char *path)
 {
 	gpusnap_snapshot *snapshot = gsn_alloc(1, sizeof *snapshot);
+
+	if (!snapshot)
+		return NULL;
+	snapshot->fd = -1;
+	snapshot->path = gsn_strdup(path);
+	if (snapshot->path)
+		return snapshot;
+	gsn_free(snapshot);
+	return NULL;
+}
+
+gpusnap_status gsn_snapshot_open_link(const char *path, gpusnap_snapshot **out, gpusnap_error *err)
+{
+	gpusnap_snapshot *snapshot = new_snapshot(path);
 	gpusnap_status status;
 
 	if (!snapshot)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "'%s': out of memory", path);
-	snapshot->fd = -1;
-	snapshot->path = gsn_strdup(path);
-	status = snapshot->path ? load(snapshot, err)
-				: gsn_fail(err, GPUSNAP_E_NOMEM, "out of memory");
+	status = load(snapshot, err);
 	if (status) {
 		gsn_error_prefix(err, "'%s'", path);
 		gpusnap_snapshot_close(snapshot);
@@ -303,17 +354,80 @@ gpusnap_status gpusnap_snapshot_open(const char *path, gpusnap_snapshot **out, g
 	return GPUSNAP_OK;
 }
 
-void gpusnap_snapshot_close(gpusnap_snapshot *snapshot)
+gpusnap_status gsn_snapshot_peek_seal(const char *path, gpusnap_seal *ret_seal)
 {
+	gpusnap_snapshot *snapshot = new_snapshot(path);
+	gpusnap_status status = GPUSNAP_E_NOMEM;
+
 	if (!snapshot)
-		return;
-	if (snapshot->fd >= 0)
-		(void)close(snapshot->fd);
+		return status;
+	status = open_file(snapshot, NULL);
+	if (!status)
+		status = read_seal(snapshot, NULL);
+	if (!status)
+		*ret_seal = snapshot->seal;
+	gpusnap_snapshot_close(snapshot);
+	return status;
+}
+
+gpusnap_status gpusnap_snapshot_open_with(const char *path,
+	const gpusnap_snapshot_open_options *options, gpusnap_snapshot **out, gpusnap_error *err)
+{
+	gpusnap_snapshot_open_options known;
+	gpusnap_snapshot *snapshot;
+	gpusnap_status status =
+		gsn_options_copy(&known, sizeof known, options, "open options", err);
+
+	if (!status)
+		status = gsn_snapshot_open_link(path, &snapshot, err);
+	if (status)
+		return status;
+	status = gsn_chain_open(snapshot, &known, err);
+	if (status) {
+		gpusnap_snapshot_close(snapshot);
+		return status;
+	}
+	*out = snapshot;
+	return GPUSNAP_OK;
+}
+
+gpusnap_status gpusnap_snapshot_open(const char *path, gpusnap_snapshot **out, gpusnap_error *err)
+{
+	return gpusnap_snapshot_open_with(path, NULL, out, err);
+}
+
+void gsn_snapshot_drop_leaves(gpusnap_snapshot *snapshot)
+{
+	gsn_free(snapshot->leaves);
+	snapshot->leaves = NULL;
+}
+
+void gsn_snapshot_drop_plan(gpusnap_snapshot *snapshot)
+{
+	gsn_snapshot_drop_leaves(snapshot);
 	gpusnap_plan_free(snapshot->plan);
 	gpusnap_header_free(snapshot->header);
 	gsn_free(snapshot->entries);
 	gsn_free(snapshot->by_name);
-	gsn_free(snapshot->leaves);
+	gsn_free(snapshot->parts);
+	gsn_free(snapshot->first_part);
+	snapshot->plan = NULL;
+	snapshot->header = NULL;
+	snapshot->entries = NULL;
+	snapshot->by_name = NULL;
+	snapshot->parts = NULL;
+	snapshot->first_part = NULL;
+}
+
+void gpusnap_snapshot_close(gpusnap_snapshot *snapshot)
+{
+	if (!snapshot)
+		return;
+	gsn_chain_close(snapshot);
+	if (snapshot->fd >= 0)
+		(void)close(snapshot->fd);
+	gsn_snapshot_drop_plan(snapshot);
+	gsn_free(snapshot->header_bytes);
 	gsn_free(snapshot->path);
 	gsn_free(snapshot);
 }
@@ -371,16 +485,19 @@ const gpusnap_digest *gpusnap_snapshot_leaves(const gpusnap_snapshot *snapshot)
 	return snapshot->leaves;
 }
 
-struct gsn_segment gsn_snapshot_segment(const gpusnap_snapshot *snapshot, size_t index)
+size_t gpusnap_snapshot_link_count(const gpusnap_snapshot *snapshot)
 {
-	const gpusnap_snapshot_entry *entry = &snapshot->entries[index];
+	return snapshot->link_count;
+}
 
-	return (struct gsn_segment){
-		.name = entry->name,
-		.bytes = entry->bytes,
-		.file_offset = entry->file_offset,
-		.first_leaf = entry->first_leaf,
-	};
+const char *gpusnap_snapshot_link_path(const gpusnap_snapshot *snapshot, size_t index)
+{
+	return index < snapshot->link_count ? snapshot->links[index]->path : NULL;
+}
+
+const gpusnap_seal *gpusnap_snapshot_link_seal(const gpusnap_snapshot *snapshot, size_t index)
+{
+	return index < snapshot->link_count ? &snapshot->links[index]->seal : NULL;
 }
 
 /* ---- for jobs ---- */
@@ -408,14 +525,17 @@ gpusnap_status gsn_snapshot_reopen(const gpusnap_snapshot *snapshot, gpusnap_io_
 	return GPUSNAP_OK;
 }
 
-gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t offset, void *memory,
+gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
 	uint64_t bytes, gpusnap_error *err)
 {
+	uint32_t at = gsn_snapshot_link_of(snapshot, place);
+	const gpusnap_snapshot *link = snapshot->links[at];
+	uint64_t offset = place - snapshot->bases[at];
 	gpusnap_status status;
 
-	(void)posix_fadvise(snapshot->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-	status = read_at(snapshot, memory, bytes, offset, err);
+	(void)posix_fadvise(link->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+	status = read_at(link, memory, bytes, offset, err);
 	if (status)
-		gsn_error_prefix(err, "'%s'", snapshot->path);
+		gsn_error_prefix(err, "'%s'", link->path);
 	return status;
 }

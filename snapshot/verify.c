@@ -19,7 +19,7 @@
 
 struct file_check {
 	const gpusnap_snapshot *snapshot;
-	struct gsn_segment *segments; /* all entries, file order */
+	struct gsn_segment *segments; /* of all entries, by place */
 	size_t count;
 	gpusnap_digest *found;
 	struct gsn_leaf_hash hash;
@@ -32,15 +32,13 @@ static gpusnap_status file_check_open(
 	uint64_t leaf_count = gpusnap_snapshot_seal(check->snapshot)->leaf_count;
 	gpusnap_status status;
 
-	check->count = gpusnap_snapshot_entry_count(check->snapshot);
-	check->segments = gsn_alloc(check->count, sizeof *check->segments);
 	check->found = gsn_alloc((size_t)leaf_count, sizeof *check->found);
-	if (!check->segments || !check->found)
+	if (!check->found)
 		return gsn_fail(
 			err, GPUSNAP_E_NOMEM, "no memory for %" PRIu64 " digests", leaf_count);
-	for (size_t i = 0; i < check->count; i++)
-		check->segments[i] = gsn_snapshot_segment(check->snapshot, i);
-	status = gsn_leaf_hash_open(&check->hash, err);
+	status = gsn_snapshot_segments(check->snapshot, &check->segments, &check->count, err);
+	if (!status)
+		status = gsn_leaf_hash_open(&check->hash, err);
 	if (status)
 		return status;
 	return gsn_reader_open(
@@ -75,17 +73,31 @@ static gpusnap_status hash_file(struct file_check *check, gpusnap_error *err)
 	}
 }
 
+/* An entry that is damaged: which file of the chain its first wrong leaf lies in. */
+static gpusnap_status locate(const struct file_check *check, const gpusnap_snapshot_entry *entry,
+	gpusnap_damage_item *item, gpusnap_error *err)
+{
+	struct gsn_location location = gsn_snapshot_locate(
+		check->snapshot, gsn_snapshot_leaf_place(check->snapshot, entry, item->leaf));
+
+	return gsn_damage_locate(item, location.path, location.offset, err);
+}
+
 static gpusnap_status compare_file(
 	const struct file_check *check, gpusnap_damage *damage, gpusnap_error *err)
 {
 	const gpusnap_digest *expected = gpusnap_snapshot_leaves(check->snapshot);
 	gpusnap_status status = GPUSNAP_OK;
 
-	for (size_t i = 0; !status && i < check->count; i++) {
-		const struct gsn_segment *segment = &check->segments[i];
+	for (size_t i = 0; !status && i < check->snapshot->entry_count; i++) {
+		const gpusnap_snapshot_entry *entry = &check->snapshot->entries[i];
+		const struct gsn_segment whole = {.name = entry->name, .bytes = entry->bytes};
+		size_t before = damage->count;
 
-		status = gsn_damage_compare(damage, segment, expected + segment->first_leaf,
-			check->found + segment->first_leaf, err);
+		status = gsn_damage_compare(damage, &whole, expected + entry->first_leaf,
+			check->found + entry->first_leaf, err);
+		if (!status && damage->count > before)
+			status = locate(check, entry, &damage->items[before], err);
 	}
 	return status;
 }

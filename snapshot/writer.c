@@ -170,6 +170,9 @@ static void make_seal(struct writer *w)
 
 	w->seal = (gpusnap_seal){
 		.version = GPUSNAP_FORMAT_VERSION,
+		.required_features =
+			gpusnap_digest_is_zero(layout->parent_root) ? 0 : GPUSNAP_FEATURE_DELTA,
+		.parent_root = layout->parent_root,
 		.header = gpusnap_digest_of(layout->header, (size_t)layout->header_bytes),
 		.leaves = gpusnap_digest_of(
 			layout->leaves, (size_t)layout->leaf_count * GPUSNAP_DIGEST_BYTES),

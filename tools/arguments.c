@@ -7,6 +7,9 @@
 
 #include <gpusnap/json.h>
 
+#include "formats/base/fail.h"
+#include "tools/remote.h"
+
 enum {
 	KEY_JSON = 0x100,
 	KEY_SOCKET,
@@ -113,6 +116,24 @@ static const struct argp_option target_option_table[] = {
 	{0},
 };
 const struct argp target_argp = {target_option_table, parse_target, NULL, NULL, NULL, NULL, NULL};
+
+static error_t parse_parent(int key, char *arg, struct argp_state *state)
+{
+	struct parent_options *o = state->input;
+
+	if (key != 'P')
+		return ARGP_ERR_UNKNOWN;
+	if (o->count == PARENT_DIRS_MAX)
+		argp_error(state, "--parent-dir: %d directories at most", PARENT_DIRS_MAX);
+	o->dirs[o->count++] = arg;
+	return 0;
+}
+
+static const struct argp_option parent_option_table[] = {
+	{"parent-dir", 'P', "DIR", 0, "Look there too for the parents of a delta", 60},
+	{0},
+};
+const struct argp parent_argp = {parent_option_table, parse_parent, NULL, NULL, NULL, NULL, NULL};
 
 static error_t parse_io(int key, char *arg, struct argp_state *state)
 {
@@ -236,4 +257,37 @@ gpusnap_status io_request(gpusnap_json *args, const gpusnap_io_options *io)
 		s = gpusnap_json_set(
 			args, "block_bytes", gpusnap_json_pack("I", (long long)io->block_bytes));
 	return s;
+}
+
+gpusnap_status parent_request(
+	gpusnap_json *args, const struct parent_options *parents, gpusnap_error *err)
+{
+	gpusnap_json *list = parents->count ? gpusnap_json_pack("[]") : NULL;
+	gpusnap_status s = GPUSNAP_OK;
+
+	for (size_t i = 0; !s && i < parents->count; i++) {
+		char *path = NULL;
+
+		s = absolute_path(parents->dirs[i], &path, err);
+		if (!s && gpusnap_json_append(list, gpusnap_json_pack("s", path)))
+			s = gsn_fail(err, GPUSNAP_E_NOMEM, "out of memory");
+		free(path);
+	}
+	if (s) {
+		gpusnap_json_free(list);
+		return s;
+	}
+	if (parents->count && gpusnap_json_set(args, "parent_dirs", list))
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "out of memory");
+	return GPUSNAP_OK;
+}
+
+gpusnap_status open_snapshot(const char *path, const struct parent_options *parents,
+	gpusnap_snapshot **out, gpusnap_error *err)
+{
+	gpusnap_snapshot_open_options options = GPUSNAP_SNAPSHOT_OPEN_OPTIONS_INIT;
+
+	options.parent_dirs = parents->dirs;
+	options.parent_dir_count = parents->count;
+	return gpusnap_snapshot_open_with(path, &options, out, err);
 }

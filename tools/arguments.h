@@ -8,6 +8,7 @@
 
 #include <gpusnap/io.h>
 #include <gpusnap/loader.h>
+#include <gpusnap/snapshot.h>
 
 /* --json, -v */
 struct common_options {
@@ -23,6 +24,14 @@ struct target_options {
 };
 extern const struct argp target_argp;
 
+/* -P, --parent-dir DIR */
+enum { PARENT_DIRS_MAX = 16 };
+struct parent_options {
+	const char *dirs[PARENT_DIRS_MAX];
+	size_t count;
+};
+extern const struct argp parent_argp;
+
 /* --io, --direct, --depth, --block-size */
 extern const struct argp io_argp; /* input: gpusnap_io_options, initialised */
 
@@ -36,5 +45,11 @@ uint64_t parse_size(struct argp_state *state, const char *option, const char *te
 /* Add what differs from the defaults of the I/O options to an agent request. */
 struct json_t;
 gpusnap_status io_request(struct json_t *args, const gpusnap_io_options *io);
+/* And the directories for parents, made absolute. */
+gpusnap_status parent_request(
+	struct json_t *args, const struct parent_options *parents, gpusnap_error *err);
+/* Open a snapshot file, with its parents. */
+gpusnap_status open_snapshot(const char *path, const struct parent_options *parents,
+	gpusnap_snapshot **out, gpusnap_error *err);
 
 #endif

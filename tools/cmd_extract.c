@@ -15,6 +15,7 @@ enum { KEY_RAW = 0x200, KEY_REPLACE };
 
 struct extract_arguments {
 	struct common_options common;
+	struct parent_options parents;
 	gpusnap_extract_options options;
 	const char *file;
 	const char *name;
@@ -42,7 +43,8 @@ static error_t parse_extract(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->options.io;
-		state->child_inputs[1] = &a->common;
+		state->child_inputs[1] = &a->parents;
+		state->child_inputs[2] = &a->common;
 		return 0;
 	case 'o':
 		a->output = strcmp(arg, "-") == 0 ? NULL : arg;
@@ -106,8 +108,8 @@ int cmd_extract(int argc, char **argv)
 		{"replace", KEY_REPLACE, NULL, 0, "Replace OUT when it exists", 1},
 		{0},
 	};
-	static const struct argp_child children[] = {
-		{&io_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+	static const struct argp_child children[] = {{&io_argp, 0, NULL, 0},
+		{&parent_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {options, parse_extract, "FILE NAME",
 		"Write one buffer of a snapshot, or one range of unclaimed bytes, as a safetensors "
 		"file. No byte is written before its leaf is verified.",
@@ -122,7 +124,7 @@ int cmd_extract(int argc, char **argv)
 	a.options.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;
-	s = gpusnap_snapshot_open(a.file, &snapshot, &err);
+	s = open_snapshot(a.file, &a.parents, &snapshot, &err);
 	if (!s) {
 		progress_attach(&progress, &a.options.io);
 		s = extract(&a, snapshot, &report, &err);

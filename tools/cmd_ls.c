@@ -12,6 +12,7 @@
 
 struct file_arguments {
 	struct common_options common;
+	struct parent_options parents;
 	const char *files[2];
 	unsigned wanted;
 	unsigned count;
@@ -23,7 +24,8 @@ static error_t parse_files(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &a->common;
+		state->child_inputs[0] = &a->parents;
+		state->child_inputs[1] = &a->common;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (a->count == a->wanted)
@@ -40,7 +42,8 @@ static error_t parse_files(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const struct argp_child children[] = {{&common_argp, 0, NULL, 0}, {0}};
+static const struct argp_child children[] = {
+	{&parent_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
 
 static gpusnap_json *shape_list(const gpusnap_snapshot_entry *e)
 {
@@ -74,6 +77,27 @@ static gpusnap_json *entry_list(const gpusnap_snapshot *snapshot)
 	return list;
 }
 
+/* The files of the chain, this one first. NULL: no memory. */
+static gpusnap_json *chain_list(const gpusnap_snapshot *snapshot)
+{
+	gpusnap_json *list = gpusnap_json_pack("[]");
+	char root[GPUSNAP_DIGEST_TEXT];
+
+	for (size_t i = 0; i < gpusnap_snapshot_link_count(snapshot); i++) {
+		const gpusnap_seal *seal = gpusnap_snapshot_link_seal(snapshot, i);
+
+		if (gpusnap_json_append(
+			    list, gpusnap_json_pack("{s:s,s:s,s:I}", "path",
+					  gpusnap_snapshot_link_path(snapshot, i), "root",
+					  gpusnap_digest_format(seal->root, root), "bytes",
+					  (long long)seal->file_bytes))) {
+			gpusnap_json_free(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 static gpusnap_json *list_result(const gpusnap_snapshot *snapshot)
 {
 	const gpusnap_seal *seal = gpusnap_snapshot_seal(snapshot);
@@ -83,13 +107,30 @@ static gpusnap_json *list_result(const gpusnap_snapshot *snapshot)
 	char uuid[37];
 	int full = gpusnap_digest_is_zero(seal->parent_root);
 
-	return gpusnap_json_pack("{s:s,s:s?,s:s,s:s,s:[I,I],s:[I,I],s:I,s:o}", "root",
+	return gpusnap_json_pack("{s:s,s:s?,s:I,s:o,s:s,s:s,s:[I,I],s:[I,I],s:I,s:o}", "root",
 		gpusnap_digest_format(seal->root, root), "parent",
-		full ? NULL : gpusnap_digest_format(seal->parent_root, parent), "uuid",
-		gpusnap_uuid_format(seal->uuid, uuid), "writer", plan->writer, "tp",
+		full ? NULL : gpusnap_digest_format(seal->parent_root, parent), "depth",
+		(long long)gpusnap_snapshot_link_count(snapshot) - 1, "chain", chain_list(snapshot),
+		"uuid", gpusnap_uuid_format(seal->uuid, uuid), "writer", plan->writer, "tp",
 		(long long)plan->tp_rank, (long long)plan->tp_size, "ep", (long long)plan->ep_rank,
 		(long long)plan->ep_size, "bytes", (long long)seal->file_bytes, "buffers",
 		entry_list(snapshot));
+}
+
+static void print_parents(const gpusnap_snapshot *snapshot)
+{
+	size_t links = gpusnap_snapshot_link_count(snapshot);
+	char digest[GPUSNAP_DIGEST_TEXT];
+
+	if (links > 1)
+		(void)printf("delta of depth %zu\n", links - 1);
+	for (size_t i = 1; i < links; i++) {
+		(void)printf("parent %s ",
+			gpusnap_digest_format(
+				gpusnap_snapshot_link_seal(snapshot, i)->root, digest));
+		output_name(gpusnap_snapshot_link_path(snapshot, i), 0);
+		(void)printf("\n");
+	}
 }
 
 static void print_entries(const gpusnap_snapshot *snapshot)
@@ -105,6 +146,7 @@ static void print_entries(const gpusnap_snapshot *snapshot)
 	(void)printf(", tp %u/%u, ep %u/%u\nuuid %s\nroot %s\n", plan->tp_rank, plan->tp_size,
 		plan->ep_rank, plan->ep_size, gpusnap_uuid_format(seal->uuid, uuid),
 		gpusnap_digest_format(seal->root, digest));
+	print_parents(snapshot);
 	for (size_t i = 0; i < gpusnap_snapshot_entry_count(snapshot); i++) {
 		const gpusnap_snapshot_entry *e = gpusnap_snapshot_entry_at(snapshot, i);
 
@@ -130,7 +172,7 @@ int cmd_ls(int argc, char **argv)
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;
-	if (gpusnap_snapshot_open(a.files[0], &snapshot, &err))
+	if (open_snapshot(a.files[0], &a.parents, &snapshot, &err))
 		return output_error(argv[0], a.common.json, &err);
 	if (a.common.json) {
 		status = output_json(list_result(snapshot), 0);
@@ -202,9 +244,9 @@ int cmd_diff(int argc, char **argv)
 
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;
-	s = gpusnap_snapshot_open(a.files[0], &first, &err);
+	s = open_snapshot(a.files[0], &a.parents, &first, &err);
 	if (!s)
-		s = gpusnap_snapshot_open(a.files[1], &second, &err);
+		s = open_snapshot(a.files[1], &a.parents, &second, &err);
 	if (!s)
 		s = gpusnap_snapshot_diff(first, second, &differences, &err);
 	status = s ? output_error(argv[0], a.common.json, &err)

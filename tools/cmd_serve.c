@@ -16,6 +16,7 @@ enum { KEY_DEVICE = 0x200, KEY_FROM, KEY_SOCKET, KEY_ALLOW_INJECT };
 
 struct serve_arguments {
 	gpusnap_load_options load;
+	struct parent_options parents;
 	const char *device;
 	const char *directory;
 	const char *from;
@@ -31,6 +32,7 @@ static error_t parse_serve(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->load;
 		state->child_inputs[1] = &a->load.io;
+		state->child_inputs[2] = &a->parents;
 		return 0;
 	case KEY_DEVICE:
 		a->device = arg;
@@ -58,6 +60,18 @@ static error_t parse_serve(int key, char *arg, struct argp_state *state)
 	}
 }
 
+static gpusnap_status hold_snapshot(
+	struct server *server, const struct serve_arguments *a, gpusnap_error *err)
+{
+	gpusnap_snapshot *snapshot = NULL;
+	gpusnap_status s = open_snapshot(a->from, &a->parents, &snapshot, err);
+
+	if (!s)
+		s = server_from_snapshot(server, a->device, snapshot, &a->load.io, err);
+	gpusnap_snapshot_close(snapshot);
+	return s;
+}
+
 static gpusnap_status hold_state(
 	struct server *server, struct serve_arguments *a, gpusnap_error *err)
 {
@@ -65,7 +79,7 @@ static gpusnap_status hold_state(
 	gpusnap_status s;
 
 	progress_attach(&progress, &a->load.io);
-	s = a->from ? server_from_snapshot(server, a->device, a->from, &a->load.io, err)
+	s = a->from ? hold_snapshot(server, a, err)
 		    : server_load(server, a->device, a->directory, &a->load, err);
 	progress_end(&progress);
 	return s;
@@ -105,7 +119,7 @@ static const struct argp_option serve_option_table[] = {
 int cmd_serve(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
-		{&load_argp, 0, NULL, 0}, {&io_argp, 0, NULL, 0}, {0}};
+		{&load_argp, 0, NULL, 0}, {&io_argp, 0, NULL, 0}, {&parent_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {serve_option_table, parse_serve, "[DIR]",
 		"Hold the model of checkpoint directory DIR (or of a snapshot) in device memory "
 		"and "

@@ -12,6 +12,7 @@ enum { KEY_RECORD = 0x200, KEY_REFERENCE, KEY_TOKENS, KEY_STEPS, KEY_SEED };
 
 struct validate_arguments {
 	struct live_options live;
+	struct parent_options parents;
 	bool record;
 	const char *reference;
 	const char *file;
@@ -38,7 +39,8 @@ static error_t parse_validate(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->live.target;
-		state->child_inputs[1] = &a->live.common;
+		state->child_inputs[1] = &a->parents;
+		state->child_inputs[2] = &a->live.common;
 		return 0;
 	case KEY_RECORD:
 		a->record = true;
@@ -155,8 +157,8 @@ int cmd_validate(int argc, char **argv)
 		{"seed", KEY_SEED, "N", 0, "With --record: seed of the inputs [1]", 2},
 		{0},
 	};
-	static const struct argp_child children[] = {
-		{&target_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},
+		{&parent_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
 	static const struct argp argp = {options, parse_validate, "[FILE]",
 		"Check masks and scales, digest control tables, sweep every local expert and "
 		"decode "
@@ -176,6 +178,10 @@ int cmd_validate(int argc, char **argv)
 		return output_error(argv[0], a.live.common.json, &err);
 	args = a.reference ? gpusnap_json_pack("{s:s}", "file", path) : request(&a, path);
 	free(path);
+	if (args && a.file && parent_request(args, &a.parents, &err)) {
+		gpusnap_json_free(args);
+		return output_error(argv[0], a.live.common.json, &err);
+	}
 	return a.reference
 		       ? live_run(argv[0], &a.live, "reference", args, print_reference, verdict)
 		       : live_run(argv[0], &a.live, "validate", args, print_validation, verdict);

@@ -13,6 +13,7 @@
 struct verify_arguments {
 	struct live_options live;
 	gpusnap_io_options io;
+	struct parent_options parents;
 	const char *file;
 };
 
@@ -24,7 +25,8 @@ static error_t parse_verify(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->live.target;
 		state->child_inputs[1] = &a->io;
-		state->child_inputs[2] = &a->live.common;
+		state->child_inputs[2] = &a->parents;
+		state->child_inputs[3] = &a->live.common;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (a->file)
@@ -52,10 +54,14 @@ static int print_verdict(const gpusnap_json *result, bool verbose)
 
 		(void)printf("differs: ");
 		output_name(field_text(d, "buffer"), 0);
-		(void)printf(", first at leaf %llu (file offset %llu), %llu leaves\n",
+		(void)printf(", first at leaf %llu (file offset %llu",
 			(unsigned long long)field_u64(d, "leaf"),
-			(unsigned long long)field_u64(d, "file_offset"),
-			(unsigned long long)field_u64(d, "leaf_count"));
+			(unsigned long long)field_u64(d, "file_offset"));
+		if (gpusnap_json_text(gpusnap_json_get(d, "file"))) {
+			(void)printf(" of ");
+			output_name(field_text(d, "file"), 0);
+		}
+		(void)printf("), %llu leaves\n", (unsigned long long)field_u64(d, "leaf_count"));
 	}
 	(void)printf("%s: %llu buffers, %s, root %s\n",
 		field_true(result, "ok") ? "verified" : "NOT verified",
@@ -72,9 +78,9 @@ static gpusnap_json *damage_list(const gpusnap_damage *damage)
 		const gpusnap_damage_item *d = &damage->items[i];
 
 		if (gpusnap_json_append(list,
-			    gpusnap_json_pack("{s:s,s:I,s:I,s:I}", "buffer", d->buffer, "leaf",
+			    gpusnap_json_pack("{s:s,s:I,s:I,s:I,s:s?}", "buffer", d->buffer, "leaf",
 				    (long long)d->leaf, "leaf_count", (long long)d->leaf_count,
-				    "file_offset", (long long)d->file_offset))) {
+				    "file_offset", (long long)d->file_offset, "file", d->file))) {
 			gpusnap_json_free(list);
 			return NULL;
 		}
@@ -105,7 +111,7 @@ static int verify_file(const char *program, struct verify_arguments *a)
 	gpusnap_status s;
 	int status;
 
-	s = gpusnap_snapshot_open(a->file, &snapshot, &err);
+	s = open_snapshot(a->file, &a->parents, &snapshot, &err);
 	if (!s) {
 		progress_attach(&progress, &a->io);
 		s = gpusnap_snapshot_verify(snapshot, &a->io, &damage, &report, &err);
@@ -138,13 +144,18 @@ static int verify_live(const char *program, const struct verify_arguments *a)
 		return output_error(program, a->live.common.json, &err);
 	args = path ? gpusnap_json_pack("{s:s}", "file", path) : gpusnap_json_pack("{}");
 	free(path);
+	if (args && a->file && parent_request(args, &a->parents, &err)) {
+		gpusnap_json_free(args);
+		return output_error(program, a->live.common.json, &err);
+	}
 	return live_run(program, &a->live, "verify", args, print_verdict, verdict);
 }
 
 int cmd_verify(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&target_argp, 0, NULL, 0},
-		{&io_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
+		{&io_argp, 0, NULL, 0}, {&parent_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0},
+		{0}};
 	static const struct argp argp = {NULL, parse_verify, "[FILE]",
 		"Without FILE: digest a live process's bytes on the device and compare them with "
 		"the "

@@ -18,6 +18,7 @@ const struct command commands[] = {
 	{"ls", "FILE", "what a snapshot holds", cmd_ls, 2},
 	{"diff", "A B", "which buffers of two snapshots differ", cmd_diff, 2},
 	{"extract", "FILE NAME", "write one buffer as safetensors or raw bytes", cmd_extract, 2},
+	{"flatten", "FILE OUT", "a delta and its parents as one full snapshot", cmd_flatten, 2},
 	{"doctor", "[DIR...]", "what this machine can do, and what it lacks", cmd_doctor, 3},
 	{NULL, NULL, NULL, NULL, 0},
 };

@@ -21,6 +21,7 @@ extern const struct command commands[];
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_extract(int argc, char **argv);
+int cmd_flatten(int argc, char **argv);
 int cmd_inject(int argc, char **argv);
 int cmd_load(int argc, char **argv);
 int cmd_ls(int argc, char **argv);

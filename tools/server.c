@@ -98,15 +98,15 @@ gpusnap_status server_load(struct server *server, const char *device, const char
 	return s;
 }
 
-gpusnap_status server_from_snapshot(struct server *server, const char *device, const char *path,
-	const gpusnap_io_options *io, gpusnap_error *err)
+gpusnap_status server_from_snapshot(struct server *server, const char *device,
+	gpusnap_snapshot *snapshot, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_registry_options registry_options = GPUSNAP_REGISTRY_OPTIONS_INIT;
 	gpusnap_restore_report report;
 	gpusnap_status s = gpusnap_device_open(device, &server->device, err);
 
 	if (!s)
-		s = gpusnap_registry_from_snapshot(server->device, path, &registry_options, io,
+		s = gpusnap_registry_from_open(server->device, snapshot, &registry_options, io,
 			&server->registry, &report, err);
 	return s ? s : bind_model(server, err);
 }

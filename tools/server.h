@@ -29,8 +29,8 @@ struct server {
 
 gpusnap_status server_load(struct server *server, const char *device, const char *directory,
 	const gpusnap_load_options *options, gpusnap_error *err);
-gpusnap_status server_from_snapshot(struct server *server, const char *device, const char *path,
-	const gpusnap_io_options *io, gpusnap_error *err);
+gpusnap_status server_from_snapshot(struct server *server, const char *device,
+	gpusnap_snapshot *snapshot, const gpusnap_io_options *io, gpusnap_error *err);
 /* Answer on `socket`: the built-in commands, validate, reference and, if allowed, inject. */
 gpusnap_status server_listen(
 	struct server *server, const char *socket, bool allow_inject, gpusnap_error *err);

@@ -206,7 +206,7 @@ START_TEST(the_report_says_what_was_done)
 	ck_assert_uint_eq(report.io.block_bytes, 128 << 10);
 	ck_assert(report.io.seconds > 0);
 	ck_assert_uint_eq(report.uuid[6] >> 4, 4);
-	ck_assert_str_eq(state.registry->snapshot_path, path);
+	ck_assert_str_eq(state.registry->origin.path, path);
 	live_close(&state);
 	gpusnap_device_close(device);
 	(void)unlink(path);

@@ -26,14 +26,17 @@ typedef struct gpusnap_seal {
 	gpusnap_digest header; /* of the file's first bytes up to the data section */
 	gpusnap_digest leaves; /* of the bytes of tensor gpusnap.leaves */
 	gpusnap_digest root;
-	gpusnap_digest parent_root; /* zero: a full snapshot */
+	gpusnap_digest parent_root; /* zero: a full snapshot; else GPUSNAP_FEATURE_DELTA is set */
 	uint64_t file_bytes;
 	uint64_t header_bytes; /* offset of the data section */
 	uint64_t leaf_count;
 } gpusnap_seal;
 
-/* Required and optional features that this build knows; none is defined in version 1. */
-#define GPUSNAP_REQUIRED_FEATURES UINT64_C(0)
+/* The file holds what differs from the snapshot that parent_root names. */
+#define GPUSNAP_FEATURE_DELTA UINT64_C(1)
+
+/* Required and optional features that this build knows. */
+#define GPUSNAP_REQUIRED_FEATURES GPUSNAP_FEATURE_DELTA
 #define GPUSNAP_OPTIONAL_FEATURES UINT64_C(0)
 
 /** Fill seal->root from its other fields, then write 4096 bytes. */

@@ -26,15 +26,15 @@ extern "C" {
 
 typedef struct gpusnap_snapshot gpusnap_snapshot;
 
-/** One buffer or raw range as the file holds it. */
+/** One buffer or raw range of the state that the file stands for. */
 typedef struct gpusnap_snapshot_entry {
 	const char *name; /* borrowed from the snapshot */
 	gpusnap_dtype dtype;
 	uint32_t rank;
 	const uint64_t *shape;
 	uint64_t bytes;
-	uint64_t file_offset;
-	uint64_t first_leaf; /* in gpusnap_snapshot_leaves() */
+	uint64_t file_offset; /* 0 where not all of it is in this file, one leaf behind the other */
+	uint64_t first_leaf;  /* in gpusnap_snapshot_leaves() */
 	uint64_t leaf_count;
 	gpusnap_digest digest; /* buffer digest, from the leaves */
 } gpusnap_snapshot_entry;
@@ -45,18 +45,45 @@ typedef struct gpusnap_snapshot_entry {
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_open(
 	const char *path, gpusnap_snapshot **out, gpusnap_error *err);
+
+typedef struct gpusnap_snapshot_open_options {
+	size_t struct_size;
+	/* Where to look for the parents of a delta, after its own directory; borrowed. */
+	const char *const *parent_dirs;
+	size_t parent_dir_count;
+} gpusnap_snapshot_open_options;
+#define GPUSNAP_SNAPSHOT_OPEN_OPTIONS_INIT                                                         \
+	{                                                                                          \
+		.struct_size = sizeof(gpusnap_snapshot_open_options)                               \
+	}
+
+/**
+ * The same, and of a delta all files of its chain, which stay open: each parent is the one with the
+ * root that its child names, looked for beside the child under the name that it had, then in
+ * `parent_dirs` under that name, then under any. A parent that is missing (E_IO), another file
+ * (E_MISMATCH), damaged (E_CORRUPT) or in the chain already (E_FORMAT) is named, with the first
+ * leaf that would come from it.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_open_with(const char *path,
+	const gpusnap_snapshot_open_options *options, gpusnap_snapshot **out, gpusnap_error *err);
 /** NULL is a no-op. */
 GPUSNAP_API void gpusnap_snapshot_close(gpusnap_snapshot *snapshot);
 GPUSNAP_API const char *gpusnap_snapshot_path(const gpusnap_snapshot *snapshot);
 GPUSNAP_API const gpusnap_seal *gpusnap_snapshot_seal(const gpusnap_snapshot *snapshot);
 GPUSNAP_API const gpusnap_plan *gpusnap_snapshot_plan(const gpusnap_snapshot *snapshot);
-/** Entries in file order: buffers and raw ranges, without leaves and seal. */
+/** Entries in the order of the leaf table: buffers and raw ranges, without leaves and seal. */
 GPUSNAP_API size_t gpusnap_snapshot_entry_count(const gpusnap_snapshot *snapshot);
 GPUSNAP_API const gpusnap_snapshot_entry *gpusnap_snapshot_entry_at(
 	const gpusnap_snapshot *snapshot, size_t index);
 /** NULL when absent. */
 GPUSNAP_API const gpusnap_snapshot_entry *gpusnap_snapshot_entry_find(
 	const gpusnap_snapshot *snapshot, const char *name);
+/** Files of the chain: 1 for a full snapshot. The first is the snapshot, then come its parents. */
+GPUSNAP_API size_t gpusnap_snapshot_link_count(const gpusnap_snapshot *snapshot);
+/** NULL beyond the last. Borrowed. */
+GPUSNAP_API const char *gpusnap_snapshot_link_path(const gpusnap_snapshot *snapshot, size_t index);
+GPUSNAP_API const gpusnap_seal *gpusnap_snapshot_link_seal(
+	const gpusnap_snapshot *snapshot, size_t index);
 /** The whole leaf table. Borrowed. */
 GPUSNAP_API const gpusnap_digest *gpusnap_snapshot_leaves(const gpusnap_snapshot *snapshot);
 
@@ -67,6 +94,7 @@ typedef struct gpusnap_damage_item {
 	uint64_t leaf;	      /* first wrong leaf of the buffer */
 	uint64_t leaf_count;  /* wrong leaves of the buffer */
 	uint64_t file_offset; /* of that leaf in the snapshot; 0 without one */
+	char *file;	      /* that holds it, of a delta perhaps a parent; NULL for live state */
 } gpusnap_damage_item;
 
 typedef struct gpusnap_damage {
@@ -137,6 +165,31 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_extract_fd(gpusnap
 	const char *name, int fd, const gpusnap_extract_options *options,
 	gpusnap_extract_report *ret_report, gpusnap_error *err);
 
+typedef struct gpusnap_flatten_options {
+	size_t struct_size;
+	gpusnap_io_options io; /* of reading; struct_size 0 inside means defaults */
+	bool replace;	       /* an existing file is replaced; otherwise it is an error */
+} gpusnap_flatten_options;
+#define GPUSNAP_FLATTEN_OPTIONS_INIT                                                               \
+	{                                                                                          \
+		.struct_size = sizeof(gpusnap_flatten_options)                                     \
+	}
+
+typedef struct gpusnap_flatten_report {
+	gpusnap_io_report io; /* io.bytes is the new file's length */
+	gpusnap_digest root;
+} gpusnap_flatten_report;
+
+/**
+ * Write what a chain stands for as one full snapshot, with the uuid, plan and records of the
+ * delta: the file that a full save would have written. Each leaf is proved on the way. E_CORRUPT
+ * names one that is not what was saved, E_INVALID a `path` that is one of the delta's parents.
+ * `path` comes to be whole and durable, or stays as it was.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_flatten(gpusnap_snapshot *snapshot,
+	const char *path, const gpusnap_flatten_options *options,
+	gpusnap_flatten_report *ret_report, gpusnap_error *err);
+
 /* ---- live state ---- */
 
 typedef struct gpusnap_save_options {
@@ -148,6 +201,14 @@ typedef struct gpusnap_save_options {
 	 * comes to its name; io.progress then counts a second time.
 	 */
 	bool read_back;
+	/*
+	 * A delta: live state is digested first, and the leaves that differ from this snapshot's
+	 * are written alone. NULL: all are. Its own parents are looked for in `parent_dirs`, as
+	 * gpusnap_snapshot_open_with() does.
+	 */
+	const char *parent;
+	const char *const *parent_dirs;
+	size_t parent_dir_count;
 } gpusnap_save_options;
 #define GPUSNAP_SAVE_OPTIONS_INIT                                                                  \
 	{                                                                                          \
@@ -162,13 +223,20 @@ typedef struct gpusnap_save_report {
 	uint64_t unclaimed_bytes;
 	double read_back_seconds; /* of io.seconds */
 	char read_back[224];	  /* how it was read back, and why so; empty when it was not */
+	uint64_t leaves;
+	uint64_t leaves_written;    /* less than all in a delta */
+	uint32_t depth;		    /* of a delta; 0: a full snapshot */
+	gpusnap_digest parent_root; /* zero: a full snapshot */
+	double digest_seconds;	    /* of io.seconds, to find what a delta has to hold */
 } gpusnap_save_report;
 
 /**
  * Write all kept bytes of all regions to `path`. The leaf digests are of the very bytes written.
  * E_STATE unless every kept region is resident, E_BUSY when quiesce refuses, E_CORRUPT when what is
- * read back differs: names buffer, leaf and file offset. On any failure the target is as before and
- * the temporary file is gone.
+ * read back differs: names buffer, leaf and file offset. With a parent E_MISMATCH when regions or
+ * buffers are not its own, E_LIMIT when its chain is as deep as may be (flatten it), E_INVALID when
+ * the target is a file of that chain. On any failure the target is as before and the temporary file
+ * is gone.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_save(gpusnap_registry *registry,
 	const char *path, const gpusnap_save_options *options, gpusnap_save_report *ret_report,
@@ -247,6 +315,11 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_restore(gpusnap_registry *r
 	const char *path, const gpusnap_io_options *io, gpusnap_restore_report *ret_report,
 	gpusnap_error *err);
 
+/** The same from an open snapshot, such as a delta whose parents are in other directories. */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_restore_snapshot(gpusnap_registry *registry,
+	gpusnap_snapshot *snapshot, const gpusnap_io_options *io,
+	gpusnap_restore_report *ret_report, gpusnap_error *err);
+
 /**
  * A new registry from a snapshot: regions reserved, buffers, views and records registered, bytes
  * restored. `options` gives callbacks; ranks come from the plan.
@@ -255,6 +328,11 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_restore(gpusnap_registry *r
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_registry_from_snapshot(gpusnap_device *device,
 	const char *path, const gpusnap_registry_options *options, const gpusnap_io_options *io,
 	gpusnap_registry **out, gpusnap_restore_report *ret_report, gpusnap_error *err);
+
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_registry_from_open(gpusnap_device *device,
+	gpusnap_snapshot *snapshot, const gpusnap_registry_options *options,
+	const gpusnap_io_options *io, gpusnap_registry **out, gpusnap_restore_report *ret_report,
+	gpusnap_error *err);
 
 /**
  * The digests that live state is held against: of a snapshot, or of live state at one moment.
