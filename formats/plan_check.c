@@ -540,7 +540,7 @@ gpusnap_status gsn_plan_check(
 		.plan = plan,
 		.header = header,
 		.extents = gsn_alloc(most, sizeof *check.extents),
-		.listed = gsn_alloc(plan->buffer_count, sizeof *check.listed),
+		.listed = plan->delta ? gsn_alloc(plan->buffer_count, sizeof *check.listed) : NULL,
 	};
 	gpusnap_status status;
 

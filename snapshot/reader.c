@@ -32,13 +32,6 @@ static uint64_t sum_bytes(const struct gsn_segment *segments, size_t count)
 	return bytes;
 }
 
-/* What the blocks have at most: each segment begins and ends inside one. */
-static uint64_t span_bytes(
-	const struct gsn_segment *segments, size_t count, const gpusnap_io_options *io)
-{
-	return sum_bytes(segments, count) + 2 * count * io->block_bytes;
-}
-
 static gpusnap_status open_ring(
 	struct gsn_reader *reader, const struct gsn_reader_file *file, gpusnap_error *err)
 {
@@ -56,6 +49,41 @@ static gpusnap_status open_ring(
 	return status;
 }
 
+static const struct gsn_reader_source *find_source(const struct gsn_reader *reader, uint64_t place)
+{
+	uint32_t i = reader->source_count - 1;
+
+	while (i > 0 && place < reader->sources[i].base)
+		i--;
+	return &reader->sources[i];
+}
+
+/*
+ * From the first byte of the segments to the last, file by file; and as each further file begins
+ * and ends inside blocks of its own, two blocks more.
+ */
+static uint64_t span_bytes(const struct gsn_reader *reader, const struct gsn_segment *segments,
+	size_t count, uint64_t block_bytes)
+{
+	uint64_t first[GSN_LINKS_MAX], end[GSN_LINKS_MAX] = {0}, bytes = 0, files = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t at =
+			(size_t)(find_source(reader, segments[i].file_offset) - reader->sources);
+
+		if (!segments[i].bytes)
+			continue;
+		first[at] = end[at] ? gsn_min(first[at], segments[i].file_offset)
+				    : segments[i].file_offset;
+		end[at] = gsn_max(end[at], segments[i].file_offset + segments[i].bytes);
+	}
+	for (uint32_t i = 0; i < reader->source_count; i++) {
+		bytes += end[i] ? end[i] - first[i] : 0;
+		files += end[i] > 0;
+	}
+	return files > 1 ? bytes + 2 * (files - 1) * block_bytes : bytes;
+}
+
 static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_reader_file *probe,
 	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
 	const gpusnap_io_options *io, gpusnap_error *err)
@@ -66,7 +94,7 @@ static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_r
 	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
 	reader->bytes_total = sum_bytes(segments, count);
 	status = gsn_staging_open(&reader->staging, device, &reader->io, held + 1,
-		span_bytes(segments, count, io), err);
+		span_bytes(reader, segments, count, io->block_bytes), err);
 	if (status)
 		return status;
 	reader->slots = gsn_alloc(reader->staging.slot_count, sizeof *reader->slots);
@@ -145,15 +173,6 @@ void gsn_reader_close(struct gsn_reader *reader)
 	gsn_free(reader->slots);
 	gsn_free(reader->order);
 	*reader = (struct gsn_reader)GSN_READER_INIT;
-}
-
-static const struct gsn_reader_source *find_source(const struct gsn_reader *reader, uint64_t place)
-{
-	uint32_t i = reader->source_count - 1;
-
-	while (i > 0 && place < reader->sources[i].base)
-		i--;
-	return &reader->sources[i];
 }
 
 /*
