@@ -544,7 +544,7 @@ gpusnap_status gsn_plan_check(
 	};
 	gpusnap_status status;
 
-	status = check.extents && check.listed
+	status = check.extents && !check.listed == !plan->delta
 			 ? run_checks(&check, err)
 			 : gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu extents", most);
 	gsn_free(check.regions);

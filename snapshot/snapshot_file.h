@@ -58,7 +58,7 @@ void gsn_snapshot_drop_leaves(gpusnap_snapshot *snapshot);
 void gsn_snapshot_drop_plan(gpusnap_snapshot *snapshot);
 
 /* Where a part lies, by places; no live address. */
-struct gsn_segment gsn_snapshot_segment(const gpusnap_snapshot *snapshot, size_t part);
+struct gsn_segment gsn_snapshot_segment(const gpusnap_snapshot *snapshot, size_t index);
 /* Segments of all parts, ordered by place. */
 gpusnap_status gsn_snapshot_segments(const gpusnap_snapshot *snapshot,
 	struct gsn_segment **ret_segments, size_t *ret_count, gpusnap_error *err);
@@ -77,10 +77,10 @@ uint64_t gsn_snapshot_leaf_place(
 	const gpusnap_snapshot *snapshot, const gpusnap_snapshot_entry *entry, uint64_t leaf);
 
 /*
- * A second descriptor of one link's file, whose flags are the job's own, made direct or cached as
- * wanted; the caller closes it.
+ * A second descriptor of this file, not of its chain, whose flags are the job's own, made direct or
+ * cached as wanted; the caller closes it.
  */
-gpusnap_status gsn_snapshot_reopen(const gpusnap_snapshot *link, gpusnap_io_direct wanted,
+gpusnap_status gsn_snapshot_reopen(const gpusnap_snapshot *snapshot, gpusnap_io_direct wanted,
 	int *ret_fd, struct gsn_direct_choice *ret_choice, gpusnap_error *err);
 /* Read a piece again, around what an earlier read left in the page cache where possible. */
 gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
