@@ -2,8 +2,8 @@
 /* Reading config.json by the keys of its family. */
 #include "loader/config.h"
 
+#include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/base/alloc.h"
@@ -54,18 +54,6 @@ static gpusnap_status optional_count(
 
 /* ---- family ---- */
 
-static gpusnap_status unknown_family(const char *model_type, gpusnap_error *err)
-{
-	char quoted[GSN_QUOTE_BYTES], known[256] = "";
-	size_t used = 0;
-
-	for (size_t i = 0; gsn_family_at(i) && used < sizeof known; i++)
-		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-			gsn_family_at(i)->model_type);
-	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "model_type '%s' is unknown; known are %s",
-		gsn_quote(model_type, strlen(model_type), quoted), known);
-}
-
 static gpusnap_status parse_family(
 	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
 {
@@ -75,8 +63,31 @@ static gpusnap_status parse_family(
 	if (!model_type)
 		return gsn_fail(err, GPUSNAP_E_FORMAT, "key 'model_type' is %s",
 			value ? "not a string" : "missing");
+	config->model_type = gsn_strdup(model_type);
+	if (!config->model_type)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's type");
 	config->family = gsn_family_find(model_type);
-	return config->family ? GPUSNAP_OK : unknown_family(model_type, err);
+	if (!config->family)
+		config->family = &gsn_family_unknown;
+	return GPUSNAP_OK;
+}
+
+/* A name that config.json gives must be the one expected; it may give none. */
+static gpusnap_status check_word(
+	const gpusnap_json *json, const char *key, const char *expected, gpusnap_error *err)
+{
+	const gpusnap_json *value = key ? gpusnap_json_get(json, key) : NULL;
+	const char *word = gpusnap_json_text(value);
+	char quoted[GSN_QUOTE_BYTES];
+
+	if (gpusnap_json_kind_of(value) == GPUSNAP_JSON_NULL)
+		return GPUSNAP_OK;
+	if (!word)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "key '%s' is not a string", key);
+	if (strcmp(word, expected) == 0)
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "%s '%s' is unknown; known is %s", key,
+		gsn_quote(word, strlen(word), quoted), expected);
 }
 
 /* ---- routing ---- */
@@ -220,20 +231,59 @@ static gpusnap_status parse_dense_layers(
 	return GPUSNAP_OK;
 }
 
+/* "hash_moe" or "moe", a word a layer; later layers than the model's may have words as well. */
+static gpusnap_status parse_layer_types(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
+{
+	const char *key = config->family->keys.layer_types;
+	const gpusnap_json *list = key ? gpusnap_json_get(json, key) : NULL;
+
+	if (gpusnap_json_kind_of(list) == GPUSNAP_JSON_NULL)
+		return GPUSNAP_OK;
+	if (gpusnap_json_size(list) < config->layers)
+		return gsn_fail(err, GPUSNAP_E_FORMAT, "key '%s' is no list of %u words", key,
+			config->layers);
+	config->hashed = gsn_alloc(config->layers, sizeof *config->hashed);
+	if (!config->hashed)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u layers", config->layers);
+	for (uint32_t l = 0; l < config->layers; l++) {
+		const char *word = gpusnap_json_text(gpusnap_json_at(list, l));
+
+		config->hashed[l] = word && strcmp(word, "hash_moe") == 0;
+		if (!config->hashed[l] && (!word || strcmp(word, "moe") != 0))
+			return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+				"item %u of '%s' is neither moe nor hash_moe", l, key);
+	}
+	return GPUSNAP_OK;
+}
+
+/* 1 where it is not given. */
+static gpusnap_status step_key(
+	const gpusnap_json *json, const char *key, uint32_t *ret_step, gpusnap_error *err)
+{
+	*ret_step = 1;
+	return key && gpusnap_json_get(json, key) ? count_key(json, key, ret_step, err)
+						  : GPUSNAP_OK;
+}
+
 static gpusnap_status parse_layers(
 	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
 {
-	const char *step = config->family->keys.sparse_step;
+	const struct gsn_family_keys *keys = &config->family->keys;
 	gpusnap_status st = count_key(json, "num_hidden_layers", &config->layers, err);
 
-	config->sparse_step = 1;
-	if (!st && step && gpusnap_json_get(json, step))
-		st = count_key(json, step, &config->sparse_step, err);
 	if (!st)
-		st = optional_count(
-			json, config->family->keys.first_dense, &config->first_dense, err);
+		st = step_key(json, keys->sparse_step, &config->sparse_step, err);
+	if (!st)
+		st = step_key(json, keys->sparse_every, &config->sparse_every, err);
+	if (!st)
+		st = optional_count(json, keys->first_dense, &config->first_dense, err);
+	if (!st)
+		st = optional_count(json, keys->first_hash, &config->first_hash, err);
 	if (!st)
 		st = parse_dense_layers(json, config, err);
+	if (!st)
+		st = parse_layer_types(json, config, err);
 	return st;
 }
 
@@ -243,22 +293,34 @@ bool gsn_config_is_sparse(const struct gsn_config *config, uint32_t layer)
 		if (config->dense_layers[i] == layer)
 			return false;
 	return layer >= config->first_dense && layer < config->layers &&
-	       (layer + 1) % config->sparse_step == 0;
+	       (layer + 1) % config->sparse_step == 0 && layer % config->sparse_every == 0;
+}
+
+bool gsn_config_is_hashed(const struct gsn_config *config, uint32_t layer)
+{
+	return config->hashed ? config->hashed[layer] : layer < config->first_hash;
 }
 
 /* ---- arithmetic ---- */
 
-static gpusnap_status parse_activation(const gpusnap_json *json, gpusnap_error *err)
+/* The activation's own name is the family's; what it is built on must be known. */
+static gpusnap_status parse_activation(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
 {
-	const char *name = gpusnap_json_text(gpusnap_json_get(json, "hidden_act"));
-	char quoted[GSN_QUOTE_BYTES];
+	const char *key = config->family->keys.limit;
+	const gpusnap_json *value = key ? gpusnap_json_get(json, key) : NULL;
+	double limit = gpusnap_json_real(value, -1.0);
 
-	if (!name)
+	if (!gpusnap_json_text(gpusnap_json_get(json, "hidden_act")))
 		return gsn_fail(err, GPUSNAP_E_FORMAT, "key 'hidden_act' is missing or no string");
-	if (strcmp(name, "silu") == 0)
-		return GPUSNAP_OK;
-	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED, "hidden_act '%s' is unknown; known is silu",
-		gsn_quote(name, strlen(name), quoted));
+	config->limit = config->family->limit_default;
+	if (gpusnap_json_kind_of(value) != GPUSNAP_JSON_NULL) {
+		if (!(limit > 0.0 && limit <= FLT_MAX && (float)limit > 0.0f))
+			return gsn_fail(
+				err, GPUSNAP_E_FORMAT, "key '%s' is no number above 0", key);
+		config->limit = (float)limit;
+	}
+	return check_word(json, "hidden_act", "silu", err);
 }
 
 static gpusnap_status parse_epsilon(
@@ -297,26 +359,33 @@ static gpusnap_status parse_blocks(
 
 /* ---- the file ---- */
 
+static gpusnap_status parse_known(
+	const gpusnap_json *json, struct gsn_config *config, gpusnap_error *err)
+{
+	const struct gsn_family *family = config->family;
+	gpusnap_status st = parse_layers(json, config, err);
+
+	if (!st)
+		st = parse_routing(json, config, err);
+	if (!st)
+		st = check_word(json, family->keys.scoring, family->scoring_word, err);
+	if (!st)
+		st = parse_activation(json, config, err);
+	if (!st)
+		st = parse_epsilon(json, config, err);
+	if (!st)
+		st = parse_blocks(json, config, err);
+	return st;
+}
+
 gpusnap_status gsn_config_parse(
 	gpusnap_json *json, struct gsn_config *ret_config, gpusnap_error *err)
 {
 	struct gsn_config config = {0};
 	gpusnap_status st = parse_family(json, &config, err);
 
-	if (!st && config.family->plain_because) {
-		*ret_config = config;
-		return GPUSNAP_OK;
-	}
-	if (!st)
-		st = parse_layers(json, &config, err);
-	if (!st)
-		st = parse_routing(json, &config, err);
-	if (!st)
-		st = parse_activation(json, err);
-	if (!st)
-		st = parse_epsilon(json, &config, err);
-	if (!st)
-		st = parse_blocks(json, &config, err);
+	if (!st && config.family->model_type)
+		st = parse_known(json, &config, err);
 	if (st)
 		gsn_config_release(&config);
 	else
@@ -342,6 +411,8 @@ gpusnap_status gsn_config_read(
 
 void gsn_config_release(struct gsn_config *config)
 {
+	gsn_free(config->model_type);
+	gsn_free(config->hashed);
 	gsn_free(config->dense_layers);
 	memset(config, 0, sizeof *config);
 }

@@ -13,18 +13,23 @@
 
 #include "loader/family.h"
 
-/* Of a family that is kept tensor by tensor only `family` is set; it has 0 layers to look at. */
+/* Of an unknown family only the first two are set; it has 0 layers to look at. */
 struct gsn_config {
 	const struct gsn_family *family;
+	char *model_type;
 	uint32_t layers;
 	uint32_t experts;
 	uint32_t top_k;
-	uint32_t sparse_step; /* 1: every layer */
-	uint32_t first_dense; /* layers below are not sparse */
+	uint32_t sparse_step;  /* 1: every layer */
+	uint32_t sparse_every; /* 1: every layer */
+	uint32_t first_dense;  /* layers below are not sparse */
+	uint32_t first_hash;   /* layers below are routed by hash */
+	bool *hashed;	       /* [layers] those that are; NULL: as first_hash says */
 	bool renormalise;
 	bool shared;		     /* says that there are shared experts */
 	float routed_scale;	     /* 0: none */
 	uint32_t groups, top_groups; /* 0: none */
+	float limit;		     /* of the activation; 0: none */
 	float norm_epsilon;
 	uint32_t block_n, block_k; /* rows and columns a scale; 128 where not said */
 	uint32_t dense_count;
@@ -32,8 +37,8 @@ struct gsn_config {
 };
 
 /*
- * E_UNSUPPORTED: unknown family or activation (the message lists the known ones); E_FORMAT: a key
- * that the family needs is missing, of the wrong type or out of range.
+ * E_UNSUPPORTED: an activation, score or kind of layer that is unknown; E_FORMAT: a key that the
+ * family needs is missing, of the wrong type or out of range.
  */
 gpusnap_status gsn_config_parse(
 	gpusnap_json *json, struct gsn_config *ret_config, gpusnap_error *err);
@@ -43,5 +48,7 @@ gpusnap_status gsn_config_read(
 void gsn_config_release(struct gsn_config *config); /* takes a zeroed one */
 /* Does config.json say that the layer is a MoE layer. */
 bool gsn_config_is_sparse(const struct gsn_config *config, uint32_t layer);
+/* And that its experts are chosen by token. */
+bool gsn_config_is_hashed(const struct gsn_config *config, uint32_t layer);
 
 #endif

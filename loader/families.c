@@ -1,45 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The families' tables. Names as `save_pretrained` of the transformers library writes them. */
+/*
+ * The families' tables. Names as `save_pretrained` of the transformers library writes them, and
+ * as the models' makers publish them where that differs.
+ */
 #include "loader/family.h"
 
 #include <string.h>
 
-/* w13 and w2 of an expert from its gate, up and down projections, with their block scales. */
-#define EXPERT_RULES(experts, gate, up, down)                                                      \
-	{experts ".%e." gate ".weight", GPUSNAP_MOE_W13, GSN_SHARD_ROWS, 0, 2},                    \
-		{experts ".%e." up ".weight", GPUSNAP_MOE_W13, GSN_SHARD_ROWS, 1, 2},              \
-		{experts ".%e." down ".weight", GPUSNAP_MOE_W2, GSN_SHARD_COLUMNS, 0, 1},          \
-		{experts ".%e." gate ".weight_scale_inv", GPUSNAP_MOE_W13_SCALE, GSN_SHARD_ROWS,   \
-			0, 2},                                                                     \
-		{experts ".%e." up ".weight_scale_inv", GPUSNAP_MOE_W13_SCALE, GSN_SHARD_ROWS, 1,  \
-			2},                                                                        \
+/* clang-format off: a rule a line */
+
+#define RULE(name, slot, layout, axis, part, parts)                                                \
 	{                                                                                          \
-		experts ".%e." down ".weight_scale_inv", GPUSNAP_MOE_W2_SCALE, GSN_SHARD_COLUMNS,  \
-			0, 1                                                                       \
+		name, GPUSNAP_MOE_##slot, GSN_LAYOUT_##layout, GSN_SHARD_##axis, part, parts       \
 	}
+
+#define LAYER_RULE(name, slot) RULE("layers.%l." name, slot, MATRIX, NONE, 0, 1)
+
+/* w13 and w2 from gate, up and down projections, with block scales; `x` is nothing or SHARED_. */
+#define PROJECTION_RULES(block, x, gate, up, down)                                                 \
+	RULE(block "." gate ".weight", x##W13, MATRIX, ROWS, 0, 2),                                \
+		RULE(block "." up ".weight", x##W13, MATRIX, ROWS, 1, 2),                          \
+		RULE(block "." down ".weight", x##W2, MATRIX, COLUMNS, 0, 1),                      \
+		RULE(block "." gate ".weight_scale_inv", x##W13_SCALE, MATRIX, ROWS, 0, 2),        \
+		RULE(block "." up ".weight_scale_inv", x##W13_SCALE, MATRIX, ROWS, 1, 2),          \
+		RULE(block "." down ".weight_scale_inv", x##W2_SCALE, MATRIX, COLUMNS, 0, 1),      \
+		RULE(block "." gate ".scale", x##W13_SCALE, MATRIX, ROWS, 0, 2),                   \
+		RULE(block "." up ".scale", x##W13_SCALE, MATRIX, ROWS, 1, 2),                     \
+		RULE(block "." down ".scale", x##W2_SCALE, MATRIX, COLUMNS, 0, 1)
+
+#define EXPERT_RULES(experts, gate, up, down)                                                      \
+	PROJECTION_RULES("layers.%l." experts ".%e", , gate, up, down)
 
 /* One expert for every token; `shared` may be several of the checkpoint's, side by side. */
-#define SHARED_RULES(shared)                                                                       \
-	{shared ".gate_proj.weight", GPUSNAP_MOE_SHARED_W13, GSN_SHARD_ROWS, 0, 2},                \
-		{shared ".up_proj.weight", GPUSNAP_MOE_SHARED_W13, GSN_SHARD_ROWS, 1, 2},          \
-	{                                                                                          \
-		shared ".down_proj.weight", GPUSNAP_MOE_SHARED_W2, GSN_SHARD_COLUMNS, 0, 1         \
-	}
+#define SHARED_RULES(shared, gate, up, down)                                                       \
+	PROJECTION_RULES("layers.%l." shared, SHARED_, gate, up, down)
 
-#define LAYER_RULE(name, slot)                                                                     \
-	{                                                                                          \
-		"layers.%l." name, slot, GSN_SHARD_NONE, 0, 1                                      \
-	}
+/* What all but DeepSeek-V4 call the rest of the model the same. */
+#define PLAIN_NAMES                                                                                \
+	"embed_tokens.weight", "norm.weight", "lm_head.weight",                                    \
+		"layers.%l.input_layernorm.weight", "layers.%l.self_attn.*"
 
-#define PLAIN_FAMILY(type, unknown)                                                                \
-	{                                                                                          \
-		.model_type = (type), .plain_because = "dispatch does not know " unknown           \
-	}
+#define DENSE_NAMES                                                                                \
+	"layers.%l.mlp.gate_proj.weight", "layers.%l.mlp.gate_proj.weight_scale_inv",              \
+		"layers.%l.mlp.up_proj.weight", "layers.%l.mlp.up_proj.weight_scale_inv",          \
+		"layers.%l.mlp.down_proj.weight", "layers.%l.mlp.down_proj.weight_scale_inv"
+
+const struct gsn_family gsn_family_unknown = {0};
 
 static const struct gsn_family families[] = {
 	{
 		.model_type = "qwen3_moe",
 		.score = GPUSNAP_SCORE_SOFTMAX,
+		.activation = GPUSNAP_ACTIVATION_SILU,
 		.keys =
 			{
 				.experts = {"num_experts", "num_local_experts"},
@@ -50,15 +62,16 @@ static const struct gsn_family families[] = {
 			},
 		.rules =
 			{
-				LAYER_RULE("mlp.gate.weight", GPUSNAP_MOE_ROUTER),
-				LAYER_RULE("post_attention_layernorm.weight", GPUSNAP_MOE_NORM),
-				EXPERT_RULES("layers.%l.mlp.experts", "gate_proj", "up_proj",
-					"down_proj"),
+				LAYER_RULE("mlp.gate.weight", ROUTER),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+				EXPERT_RULES("mlp.experts", "gate_proj", "up_proj", "down_proj"),
 			},
+		.plain = {PLAIN_NAMES, DENSE_NAMES},
 	},
 	{
 		.model_type = "mixtral",
 		.score = GPUSNAP_SCORE_SOFTMAX,
+		.activation = GPUSNAP_ACTIVATION_SILU,
 		.keys =
 			{
 				.experts = {"num_local_experts", NULL},
@@ -66,15 +79,16 @@ static const struct gsn_family families[] = {
 			},
 		.rules =
 			{
-				LAYER_RULE("block_sparse_moe.gate.weight", GPUSNAP_MOE_ROUTER),
-				LAYER_RULE("post_attention_layernorm.weight", GPUSNAP_MOE_NORM),
-				EXPERT_RULES(
-					"layers.%l.block_sparse_moe.experts", "w1", "w3", "w2"),
+				LAYER_RULE("block_sparse_moe.gate.weight", ROUTER),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+				EXPERT_RULES("block_sparse_moe.experts", "w1", "w3", "w2"),
 			},
+		.plain = {PLAIN_NAMES},
 	},
 	{
 		.model_type = "qwen2_moe",
 		.score = GPUSNAP_SCORE_SOFTMAX,
+		.activation = GPUSNAP_ACTIVATION_SILU,
 		.keys =
 			{
 				.experts = {"num_experts", "num_local_experts"},
@@ -86,18 +100,19 @@ static const struct gsn_family families[] = {
 			},
 		.rules =
 			{
-				LAYER_RULE("mlp.gate.weight", GPUSNAP_MOE_ROUTER),
-				LAYER_RULE("post_attention_layernorm.weight", GPUSNAP_MOE_NORM),
-				LAYER_RULE(
-					"mlp.shared_expert_gate.weight", GPUSNAP_MOE_SHARED_GATE),
-				SHARED_RULES("layers.%l.mlp.shared_expert"),
-				EXPERT_RULES("layers.%l.mlp.experts", "gate_proj", "up_proj",
-					"down_proj"),
+				LAYER_RULE("mlp.shared_expert_gate.weight", SHARED_GATE),
+				LAYER_RULE("mlp.gate.weight", ROUTER),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+				EXPERT_RULES("mlp.experts", "gate_proj", "up_proj", "down_proj"),
+				SHARED_RULES(
+					"mlp.shared_expert", "gate_proj", "up_proj", "down_proj"),
 			},
+		.plain = {PLAIN_NAMES, DENSE_NAMES},
 	},
 	{
 		.model_type = "glm4_moe",
 		.score = GPUSNAP_SCORE_SIGMOID,
+		.activation = GPUSNAP_ACTIVATION_SILU,
 		.keys =
 			{
 				.experts = {"n_routed_experts", NULL},
@@ -111,19 +126,117 @@ static const struct gsn_family families[] = {
 			},
 		.rules =
 			{
-				LAYER_RULE("mlp.gate.weight", GPUSNAP_MOE_ROUTER),
-				LAYER_RULE("mlp.gate.e_score_correction_bias",
-					GPUSNAP_MOE_SELECTION_BIAS),
-				LAYER_RULE("post_attention_layernorm.weight", GPUSNAP_MOE_NORM),
-				SHARED_RULES("layers.%l.mlp.shared_experts"),
-				EXPERT_RULES("layers.%l.mlp.experts", "gate_proj", "up_proj",
-					"down_proj"),
+				LAYER_RULE("mlp.gate.weight", ROUTER),
+				LAYER_RULE("mlp.gate.e_score_correction_bias", SELECTION_BIAS),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+				EXPERT_RULES("mlp.experts", "gate_proj", "up_proj", "down_proj"),
+				SHARED_RULES(
+					"mlp.shared_experts", "gate_proj", "up_proj", "down_proj"),
+			},
+		.plain = {PLAIN_NAMES, DENSE_NAMES},
+	},
+	{
+		.model_type = "deepseek_v3",
+		.score = GPUSNAP_SCORE_SIGMOID,
+		.activation = GPUSNAP_ACTIVATION_SILU,
+		.scoring_word = "sigmoid",
+		.keys =
+			{
+				.experts = {"n_routed_experts", NULL},
+				.top_k = "num_experts_per_tok",
+				.renormalise = "norm_topk_prob",
+				.first_dense = "first_k_dense_replace",
+				.sparse_every = "moe_layer_freq",
+				.shared = "n_shared_experts",
+				.routed_scale = "routed_scaling_factor",
+				.groups = "n_group",
+				.top_groups = "topk_group",
+				.scoring = "scoring_func",
+			},
+		.rules =
+			{
+				LAYER_RULE("mlp.gate.weight", ROUTER),
+				LAYER_RULE("mlp.gate.e_score_correction_bias", SELECTION_BIAS),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+				EXPERT_RULES("mlp.experts", "gate_proj", "up_proj", "down_proj"),
+				SHARED_RULES(
+					"mlp.shared_experts", "gate_proj", "up_proj", "down_proj"),
+			},
+		.plain = {PLAIN_NAMES, DENSE_NAMES},
+	},
+	{
+		.model_type = "deepseek_v4",
+		.score = GPUSNAP_SCORE_SQRT_SOFTPLUS,
+		.activation = GPUSNAP_ACTIVATION_SILU,
+		.scoring_word = "sqrtsoftplus",
+		.keys =
+			{
+				.experts = {"n_routed_experts", NULL},
+				.top_k = "num_experts_per_tok",
+				.renormalise = "norm_topk_prob",
+				.first_hash = "num_hash_layers",
+				.layer_types = "mlp_layer_types",
+				.shared = "n_shared_experts",
+				.routed_scale = "routed_scaling_factor",
+				.limit = "swiglu_limit",
+				.scoring = "scoring_func",
+			},
+		.rules =
+			{
+				LAYER_RULE("ffn.gate.weight", ROUTER),
+				LAYER_RULE("ffn.gate.bias", SELECTION_BIAS),
+				LAYER_RULE("ffn.gate.tid2eid", HASH),
+				LAYER_RULE("ffn_norm.weight", NORM),
+				EXPERT_RULES("ffn.experts", "w1", "w3", "w2"),
+				SHARED_RULES("ffn.shared_experts", "w1", "w3", "w2"),
+			},
+		.plain =
+			{
+				"embed_tokens.weight",
+				"embed.weight",
+				"norm.weight",
+				"head.weight",
+				"lm_head.weight",
+				"hc_head*",
+				"layers.%l.attn.*",
+				"layers.%l.attn_norm.weight",
+				"layers.%l.hc_attn_*",
+				"layers.%l.hc_ffn_*",
 			},
 	},
-	PLAIN_FAMILY("deepseek_v3", "FP8 shared experts"),
-	PLAIN_FAMILY("deepseek_v4", "hash routing and shared experts"),
-	PLAIN_FAMILY("gpt_oss", "clamped activations and biases of experts"),
+	{
+		.model_type = "gpt_oss",
+		.score = GPUSNAP_SCORE_SOFTMAX_CHOSEN,
+		.activation = GPUSNAP_ACTIVATION_SWIGLU_OAI,
+		.limit_default = 7.0f,
+		.keys =
+			{
+				.experts = {"num_local_experts", "num_experts"},
+				.top_k = "num_experts_per_tok",
+				.limit = "swiglu_limit",
+			},
+		.rules =
+			{
+				LAYER_RULE("mlp.router.weight", ROUTER),
+				LAYER_RULE("mlp.router.bias", ROUTER_BIAS),
+				LAYER_RULE("post_attention_layernorm.weight", NORM),
+#define GPT_OSS_RULE(name, slot, layout, axis, parts)                                              \
+	RULE("layers.%l.mlp.experts." name, slot, layout, axis, 0, parts)
+				GPT_OSS_RULE("gate_up_proj", W13, TRANSPOSED, ROWS, 2),
+				GPT_OSS_RULE("gate_up_proj_blocks", W13, STACKED, ROWS, 2),
+				GPT_OSS_RULE("gate_up_proj_scales", W13_SCALE, STACKED, ROWS, 2),
+				GPT_OSS_RULE("gate_up_proj_bias", W13_BIAS, STACKED, ROWS, 2),
+				GPT_OSS_RULE("down_proj", W2, TRANSPOSED, COLUMNS, 1),
+				GPT_OSS_RULE("down_proj_blocks", W2, STACKED, COLUMNS, 1),
+				GPT_OSS_RULE("down_proj_scales", W2_SCALE, STACKED, COLUMNS, 1),
+				GPT_OSS_RULE("down_proj_bias", W2_BIAS, STACKED, NONE, 1),
+#undef GPT_OSS_RULE
+			},
+		.plain = {PLAIN_NAMES},
+	},
 };
+
+/* clang-format on */
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 

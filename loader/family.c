@@ -32,6 +32,8 @@ static bool match_pattern(const char *pattern, const char *name, struct gsn_tens
 	match->layer = 0;
 	match->expert = 0;
 	while (*pattern) {
+		if (*pattern == '*')
+			return *name != '\0';
 		if (*pattern != '%') {
 			if (*pattern++ != *name++)
 				return false;
@@ -44,21 +46,47 @@ static bool match_pattern(const char *pattern, const char *name, struct gsn_tens
 	return *name == '\0';
 }
 
+static const char *without_prefix(const char *name)
+{
+	bool prefixed = strncmp(name, model_prefix, sizeof model_prefix - 1) == 0;
+
+	return prefixed ? name + sizeof model_prefix - 1 : name;
+}
+
 bool gsn_family_match(
 	const struct gsn_family *family, const char *name, struct gsn_tensor_match *ret_match)
 {
 	struct gsn_tensor_match match = {0};
+	const char *bare = without_prefix(name);
 
-	match.prefixed = strncmp(name, model_prefix, sizeof model_prefix - 1) == 0;
-	if (match.prefixed)
-		name += sizeof model_prefix - 1;
+	match.prefixed = bare != name;
 	for (const struct gsn_tensor_rule *rule = family->rules; rule->pattern; rule++)
-		if (match_pattern(rule->pattern, name, &match)) {
+		if (match_pattern(rule->pattern, bare, &match)) {
 			match.rule = rule;
 			*ret_match = match;
 			return true;
 		}
 	return false;
+}
+
+bool gsn_family_expects(const struct gsn_family *family, const char *name)
+{
+	struct gsn_tensor_match match;
+
+	for (const char *const *pattern = family->plain; *pattern; pattern++)
+		if (match_pattern(*pattern, without_prefix(name), &match))
+			return true;
+	return false;
+}
+
+bool gsn_is_prediction(const char *name, uint32_t layers)
+{
+	const char *bare = without_prefix(name);
+	struct gsn_tensor_match match;
+
+	if (strncmp(bare, "mtp.", 4) == 0)
+		return true;
+	return match_pattern("layers.%l.*", bare, &match) && match.layer >= layers;
 }
 
 /* snprintf's way: the length that the text needs, however much of it fits. */

@@ -17,6 +17,10 @@
 
 #define REGION_TAG "weights"
 
+static const char unknown_note[] =
+	"the model's family is unknown: its tensors are kept as they are, with no decode to prove "
+	"them";
+
 struct load {
 	gpusnap_registry *registry;
 	const char *directory;
@@ -157,9 +161,11 @@ static gpusnap_status fill_region(struct load *load, gpusnap_error *err)
 	if (st)
 		return st;
 	job.address = info.address + load->base;
-	report->tensors = report->views = load->state.slices;
+	report->tensors = load->state.tensors;
+	report->views = load->state.slices;
 	report->bytes = load->state.bytes;
-	report->note = load->config.family->plain_because;
+	if (!load->config.family->model_type)
+		report->note = unknown_note;
 	st = gsn_load_run(&job, report, err);
 	if (!st)
 		st = gsn_checkpoint_unchanged(&load->checkpoint, err);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GSN_MOE_TENSORS_H
 #define GSN_MOE_TENSORS_H
-/*
- * The tensors of one MoE layer, sorted into the slots of its parameters, and checked: all there,
- * one dtype, shapes that fit each other.
+/* The tensors of one MoE layer, sorted into the slots of its parameters, and whether all are there.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,10 +13,12 @@
 #include "loader/family.h"
 
 struct gsn_moe_slot_tensors {
-	uint32_t parts;	  /* tensors an expert, or 1 for a tensor of the layer; 0: none seen */
+	uint32_t parts;	  /* matrices an expert, or 1 for a tensor of the layer; 0: none seen */
 	uint32_t experts; /* 1 for a tensor of the layer */
 	enum gsn_shard_axis axis;
-	const struct gsn_checkpoint_tensor **tensors; /* [experts * parts]; NULL where missing */
+	enum gsn_layout layout;
+	/* [experts * parts]; NULL where missing. One that holds all experts is in all places. */
+	const struct gsn_checkpoint_tensor **tensors;
 };
 
 struct gsn_moe_tensors {
@@ -27,14 +27,11 @@ struct gsn_moe_tensors {
 	struct gsn_moe_slot_tensors slots[GPUSNAP_MOE_SLOTS];
 };
 
-/* Sizes of the whole layer, taken from the tensors. */
-struct gsn_moe_sizes {
-	uint64_t hidden;
-	uint64_t intermediate;
-	gpusnap_dtype dtype; /* of the experts' weights */
-	uint64_t shared;     /* intermediate of the shared expert; 0: none */
-	gpusnap_dtype shared_dtype;
+/* The slots that weights and their scales are in: of the routed experts, of the shared one. */
+struct gsn_expert_slots {
+	gpusnap_moe_slot w13, w13_scale, w2, w2_scale;
 };
+extern const struct gsn_expert_slots gsn_routed_slots, gsn_shared_slots;
 
 /* E_FORMAT: an expert that config.json does not count, a parameter given twice. */
 gpusnap_status gsn_moe_tensors_add(struct gsn_moe_tensors *layer, const struct gsn_config *config,
@@ -42,9 +39,12 @@ gpusnap_status gsn_moe_tensors_add(struct gsn_moe_tensors *layer, const struct g
 	gpusnap_error *err);
 /* Has it any tensor besides the norm, which dense layers have too. */
 bool gsn_moe_tensors_any(const struct gsn_moe_tensors *layer);
-/* Complete and consistent, or E_FORMAT / E_UNSUPPORTED naming tensor and values. */
-gpusnap_status gsn_moe_tensors_check(const struct gsn_moe_tensors *layer,
-	const struct gsn_config *config, struct gsn_moe_sizes *ret_sizes, gpusnap_error *err);
+/* Has the layer weights whose dtype asks for scales; dtype of the first one that is there. */
+bool gsn_moe_tensors_scaled(
+	const struct gsn_moe_tensors *layer, const struct gsn_expert_slots *slots);
+/* E_FORMAT, with their names, when tensors that the layer needs are not there. */
+gpusnap_status gsn_moe_tensors_complete(
+	const struct gsn_moe_tensors *layer, const struct gsn_config *config, gpusnap_error *err);
 void gsn_moe_tensors_release(struct gsn_moe_tensors *layer);
 
 #endif

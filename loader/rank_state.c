@@ -8,6 +8,7 @@
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "formats/base/text.h"
 #include "loader/moe_layer.h"
 
 #define NO_LAYER UINT32_MAX
@@ -65,6 +66,24 @@ gpusnap_status gsn_rank_state_add_view(
 	return GPUSNAP_OK;
 }
 
+gpusnap_status gsn_rank_state_add_padding(
+	struct gsn_rank_state *state, uint32_t axis, uint64_t from, uint64_t to, gpusnap_error *err)
+{
+	if (state->padding_count == state->padding_room) {
+		uint32_t room = state->padding_room ? 2 * state->padding_room : 64;
+		void *grown = gsn_grow(
+			state->paddings, state->padding_room, room, sizeof *state->paddings);
+
+		if (!grown)
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u paddings", room);
+		state->paddings = grown;
+		state->padding_room = room;
+	}
+	state->paddings[state->padding_count++] =
+		(struct gsn_padding){state->buffer_count - 1, axis, from, to};
+	return GPUSNAP_OK;
+}
+
 gpusnap_status gsn_rank_state_add_whole(struct gsn_rank_state *state,
 	const struct gsn_checkpoint_tensor *tensor, const char *name, gpusnap_role role,
 	gpusnap_error *err)
@@ -75,6 +94,7 @@ gpusnap_status gsn_rank_state_add_whole(struct gsn_rank_state *state,
 	gpusnap_status st = gsn_rank_state_add_buffer(state, &spec, err);
 
 	view.storage = t->end - t->begin;
+	state->tensors++;
 	return st ? st : gsn_rank_state_add_view(state, &view, err);
 }
 
@@ -87,6 +107,7 @@ void gsn_rank_state_release(struct gsn_rank_state *state)
 	}
 	gsn_free(state->buffers);
 	gsn_free(state->views);
+	gsn_free(state->paddings);
 	gpusnap_moe_model_free(state->model);
 	memset(state, 0, sizeof *state);
 }
@@ -177,12 +198,13 @@ static uint32_t count_moe_layers(const struct assembly *a)
 static gpusnap_status open_model(struct assembly *a, gpusnap_error *err)
 {
 	gpusnap_moe_model *model = gsn_alloc(1, sizeof *model);
+	const char *known = a->config->family->model_type;
 	uint32_t count = count_moe_layers(a);
 
 	if (!model)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's description");
 	a->state->model = model;
-	model->family = gsn_strdup(a->config->family->model_type);
+	model->family = gsn_strdup(known ? known : a->config->model_type);
 	model->layers = gsn_alloc(count, sizeof *model->layers);
 	if (!model->family || !model->layers)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u layers", count);
@@ -297,13 +319,15 @@ static void place_views(struct gsn_rank_state *state)
 static gpusnap_status check_ranks(
 	const struct gsn_config *config, const struct gsn_rank *rank, gpusnap_error *err)
 {
-	const struct gsn_family *family = config->family;
+	bool known = config->family->model_type;
+	char quoted[GSN_QUOTE_BYTES];
 
-	if (family->plain_because && (rank->tp_size > 1 || rank->ep_size > 1))
+	if (!known && (rank->tp_size > 1 || rank->ep_size > 1))
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"tp_size %u, ep_size %u: %s is loaded whole only, because %s",
-			rank->tp_size, rank->ep_size, family->model_type, family->plain_because);
-	if (!family->plain_because && rank->ep_size > config->experts)
+			"tp_size %u, ep_size %u: model_type '%s' is unknown, and loaded whole only",
+			rank->tp_size, rank->ep_size,
+			gsn_quote(config->model_type, strlen(config->model_type), quoted));
+	if (known && rank->ep_size > config->experts)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "ep_size %u exceeds the model's %u experts",
 			rank->ep_size, config->experts);
 	return GPUSNAP_OK;

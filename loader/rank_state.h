@@ -36,13 +36,23 @@ struct gsn_buffer_plan {
 	uint8_t *content; /* of a buffer that no tensor fills; else NULL */
 };
 
+/* Indices [from, to) of a dimension of a buffer that no tensor fills. */
+struct gsn_padding {
+	uint32_t buffer; /* index */
+	uint32_t axis;
+	uint64_t from, to;
+};
+
 struct gsn_rank_state {
 	uint32_t buffer_count, buffer_room;
 	struct gsn_buffer_plan *buffers;
 	size_t view_count, view_room;
 	struct gsn_view *views;
-	uint64_t slices; /* views that slice a tensor, one each: all but the masks */
-	uint64_t bytes;	 /* of the region that holds all buffers */
+	uint32_t padding_count, padding_room;
+	struct gsn_padding *paddings;
+	uint64_t tensors; /* of the checkpoint that the rank uses */
+	uint64_t slices;  /* views that slice a tensor */
+	uint64_t bytes;	  /* of the region that holds all buffers */
 	gpusnap_moe_model *model;
 };
 
@@ -53,8 +63,9 @@ struct gsn_rank_state {
 #define GSN_ALIGNMENT_MAX 4096u
 
 /*
- * E_FORMAT: tensors missing, of the wrong dtype or shape; E_INVALID: sizes that tp_size or ep_size
- * do not divide; E_UNSUPPORTED: weights of a dtype that no kernel takes.
+ * E_FORMAT: tensors missing, of the wrong dtype or shape; E_INVALID: more ranks than experts, scale
+ * blocks that tp_size cannot split; E_UNSUPPORTED: weights of a dtype that no kernel takes, a rank
+ * of a model whose family is unknown.
  */
 gpusnap_status gsn_rank_state_build(const struct gsn_checkpoint *checkpoint,
 	const struct gsn_config *config, const struct gsn_rank *rank,
@@ -77,6 +88,9 @@ gpusnap_status gsn_rank_state_add_buffer(
 /* Append a view of the last buffer. */
 gpusnap_status gsn_rank_state_add_view(
 	struct gsn_rank_state *state, const struct gsn_view *view, gpusnap_error *err);
+/* Note indices of the last buffer that are padding. */
+gpusnap_status gsn_rank_state_add_padding(struct gsn_rank_state *state, uint32_t axis,
+	uint64_t from, uint64_t to, gpusnap_error *err);
 /* A buffer that holds a whole tensor, under the given name. */
 gpusnap_status gsn_rank_state_add_whole(struct gsn_rank_state *state,
 	const struct gsn_checkpoint_tensor *tensor, const char *name, gpusnap_role role,

@@ -88,6 +88,7 @@ static void make_layer(struct layer *l, uint64_t *seed, uint32_t tp)
 		.experts = l->experts,
 		.top_k = 1,
 		.sparse_step = 1,
+		.sparse_every = 1,
 		.norm_epsilon = 1e-6f,
 		.block_n = l->block_n,
 		.block_k = l->block_k};

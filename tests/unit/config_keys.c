@@ -121,10 +121,7 @@ START_TEST(missing_and_wrong_keys_are_named)
 		{"[64, 128]", "[64]", "key 'weight_block_size' is no list of two",
 			GPUSNAP_E_FORMAT},
 		{"[64, 128]", "[64, 0]", "key 'weight_block_size' is 0", GPUSNAP_E_FORMAT},
-		{"qwen3_moe", "llama",
-			"model_type 'llama' is unknown; known are qwen3_moe, mixtral, qwen2_moe, "
-			"glm4_moe, ",
-			GPUSNAP_E_UNSUPPORTED},
+		{"\"qwen3_moe\"", "3", "key 'model_type' is not a string", GPUSNAP_E_FORMAT},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -132,6 +129,93 @@ START_TEST(missing_and_wrong_keys_are_named)
 		gpusnap_error err;
 
 		ck_fails(parse_changed(cases[i].from, cases[i].to, &config, &err), cases[i].status,
+			cases[i].text);
+	}
+}
+END_TEST
+
+START_TEST(unknown_families_have_no_layers_to_look_at)
+{
+	struct gsn_config config;
+	gpusnap_error err;
+
+	ck_ok(parse_changed("qwen3_moe", "llama", &config, &err));
+	ck_assert_ptr_eq(config.family, &gsn_family_unknown);
+	ck_assert_str_eq(config.model_type, "llama");
+	ck_assert_uint_eq(config.layers, 0);
+	gsn_config_release(&config);
+}
+END_TEST
+
+/* ---- DeepSeek and GPT-OSS ---- */
+
+#define DEEPSEEK_V4                                                                                \
+	"\"model_type\": \"deepseek_v4\", \"num_hidden_layers\": 3, \"n_routed_experts\": 16, "    \
+	"\"num_experts_per_tok\": 4, \"norm_topk_prob\": true, \"hidden_act\": \"silu\", "         \
+	"\"routed_scaling_factor\": 1.5, \"rms_norm_eps\": 1e-6"
+
+static gpusnap_status parse_deepseek(
+	const char *more, struct gsn_config *ret_config, gpusnap_error *err)
+{
+	gpusnap_json *json;
+	char text[1024];
+	gpusnap_status st;
+
+	(void)snprintf(text, sizeof text, "{" DEEPSEEK_V4 "%s}", more);
+	ck_assert_int_eq(gpusnap_json_parse(text, strlen(text), "test", &json, err), GPUSNAP_OK);
+	st = gsn_config_parse(json, ret_config, err);
+	gpusnap_json_free(json);
+	return st;
+}
+
+START_TEST(layers_routed_by_hash_are_told_in_two_ways)
+{
+	struct gsn_config config;
+	gpusnap_error err;
+
+	ck_ok(parse_deepseek("", &config, &err));
+	for (uint32_t l = 0; l < 3; l++)
+		ck_assert(!gsn_config_is_hashed(&config, l));
+	ck_assert_float_eq(config.limit, 0.0f);
+	gsn_config_release(&config);
+	ck_ok(parse_deepseek(", \"num_hash_layers\": 2, \"swiglu_limit\": 10.0", &config, &err));
+	for (uint32_t l = 0; l < 3; l++)
+		ck_assert_int_eq(gsn_config_is_hashed(&config, l), l < 2);
+	ck_assert_float_eq(config.limit, 10.0f);
+	gsn_config_release(&config);
+	ck_ok(parse_deepseek(
+		", \"mlp_layer_types\": [\"moe\", \"hash_moe\", \"moe\"]", &config, &err));
+	for (uint32_t l = 0; l < 3; l++)
+		ck_assert_int_eq(gsn_config_is_hashed(&config, l), l == 1);
+	gsn_config_release(&config);
+}
+END_TEST
+
+START_TEST(words_and_limits_that_are_unknown_are_named)
+{
+	static const struct {
+		const char *more, *text;
+		gpusnap_status status;
+	} cases[] = {
+		{", \"mlp_layer_types\": [\"moe\", \"moe\"]", "'mlp_layer_types' is no list of 3",
+			GPUSNAP_E_FORMAT},
+		{", \"mlp_layer_types\": [\"moe\", \"dense\", \"moe\"]",
+			"item 1 of 'mlp_layer_types' is neither", GPUSNAP_E_UNSUPPORTED},
+		{", \"scoring_func\": \"softmax\"",
+			"scoring_func 'softmax' is unknown; known is sqrtsoftplus",
+			GPUSNAP_E_UNSUPPORTED},
+		{", \"scoring_func\": 1", "key 'scoring_func' is not a string", GPUSNAP_E_FORMAT},
+		{", \"swiglu_limit\": 0", "key 'swiglu_limit' is no number above 0",
+			GPUSNAP_E_FORMAT},
+		{", \"swiglu_limit\": \"7\"", "key 'swiglu_limit' is no number above 0",
+			GPUSNAP_E_FORMAT},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gsn_config config;
+		gpusnap_error err;
+
+		ck_fails(parse_deepseek(cases[i].more, &config, &err), cases[i].status,
 			cases[i].text);
 	}
 }
@@ -180,6 +264,9 @@ int main(void)
 		defaults_of_optional_keys,
 		both_spellings_of_the_expert_count,
 		missing_and_wrong_keys_are_named,
+		unknown_families_have_no_layers_to_look_at,
+		layers_routed_by_hash_are_told_in_two_ways,
+		words_and_limits_that_are_unknown_are_named,
 		files_that_are_none_are_refused,
 		test_checkpoints_are_read,
 	};
