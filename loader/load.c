@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpusnap_load(): from a checkpoint directory to registered, filled buffers, or to nothing. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -9,8 +10,10 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "formats/base/options.h"
+#include "formats/base/text.h"
 #include "loader/checkpoint.h"
 #include "loader/config.h"
+#include "loader/load_records.h"
 #include "loader/load_run.h"
 #include "loader/rank_state.h"
 #include "snapshot/registry_state.h"
@@ -163,6 +166,8 @@ static gpusnap_status fill_region(struct load *load, gpusnap_error *err)
 	job.address = info.address + load->base;
 	report->tensors = load->state.tensors;
 	report->views = load->state.slices;
+	report->predictions = load->state.predictions;
+	report->padding = load->state.padding_bytes;
 	report->bytes = load->state.bytes;
 	if (!load->config.family->model_type)
 		report->note = unknown_note;
@@ -196,23 +201,48 @@ static gpusnap_status list_masks(struct load *load, gpusnap_error *err)
 	return GPUSNAP_OK;
 }
 
-/* The last step that can fail: what it replaces is not put back. */
-static gpusnap_status set_record(struct load *load, gpusnap_error *err)
+static gpusnap_status list_unexpected(struct load *load, gpusnap_error *err)
 {
-	gpusnap_json *json;
-	gpusnap_status st;
+	const struct gsn_rank_state *state = &load->state;
+	gpusnap_loaded *loaded = &load->loaded;
 
-	if (load->state.model->layer_count == 0)
-		return gpusnap_record_set(load->registry, "model", NULL, err);
-	json = gpusnap_moe_model_encode(load->state.model);
-	if (!json)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's description");
-	st = gpusnap_record_set(load->registry, "model", json, err);
-	gpusnap_json_free(json);
-	return st;
+	loaded->unexpected = gsn_alloc(state->unexpected_count, sizeof(char *));
+	if (!loaded->unexpected)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the list of tensors");
+	for (uint32_t i = 0; i < state->unexpected_count; i++) {
+		loaded->unexpected[i] = gsn_strdup(state->unexpected[i]);
+		if (!loaded->unexpected[i])
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a tensor's name");
+		loaded->unexpected_count++;
+	}
+	return GPUSNAP_OK;
 }
 
 /* ---- the whole ---- */
+
+static gpusnap_status refuse_unexpected(const struct load *load, gpusnap_error *err)
+{
+	const struct gsn_rank_state *state = &load->state;
+	char names[300] = "";
+	size_t used = 0;
+	uint32_t i;
+
+	for (i = 0; i < state->unexpected_count; i++) {
+		char quoted[GSN_QUOTE_BYTES];
+		const char *name = state->unexpected[i];
+		int length = snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
+			gsn_quote(name, strlen(name), quoted));
+
+		if ((size_t)length >= sizeof names - used)
+			break;
+		used += (size_t)length;
+	}
+	names[used] = '\0';
+	return gsn_fail(err, GPUSNAP_E_FORMAT,
+		"%u tensors are none of %s's: %s%s; without strict they are kept as they are",
+		state->unexpected_count, load->config.model_type, names,
+		i < state->unexpected_count ? ", ..." : "");
+}
 
 static gpusnap_status plan_load(struct load *load, gpusnap_error *err)
 {
@@ -227,6 +257,8 @@ static gpusnap_status plan_load(struct load *load, gpusnap_error *err)
 			&load->checkpoint, &load->config, &load->rank, &load->state, err);
 	if (!st && load->state.bytes == 0)
 		st = gsn_fail(err, GPUSNAP_E_FORMAT, "%s holds no tensor", load->directory);
+	if (!st && load->options.strict && load->state.unexpected_count)
+		st = refuse_unexpected(load, err);
 	return st;
 }
 
@@ -244,7 +276,10 @@ static gpusnap_status carry_out(struct load *load, gpusnap_error *err)
 	if (!st)
 		st = list_masks(load, err);
 	if (!st)
-		st = set_record(load, err);
+		st = list_unexpected(load, err);
+	/* Last, because what it replaces is not put back when a later step fails. */
+	if (!st)
+		st = gsn_load_records_set(load->registry, &load->state, err);
 	/* Freeing a resident region that no job works on cannot fail. */
 	if (st && load->reserved)
 		(void)!gpusnap_region_free(load->registry, load->region, NULL);
@@ -289,5 +324,8 @@ void gpusnap_loaded_release(gpusnap_loaded *loaded)
 {
 	gpusnap_moe_model_free(loaded->model);
 	gsn_free(loaded->masks);
+	for (uint32_t i = 0; i < loaded->unexpected_count; i++)
+		gsn_free(loaded->unexpected[i]);
+	gsn_free((void *)loaded->unexpected);
 	memset(loaded, 0, sizeof *loaded);
 }

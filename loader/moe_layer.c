@@ -175,6 +175,13 @@ static uint64_t tensors_of(const struct fused *f)
 						    : 1;
 }
 
+static uint64_t padding_bytes(const struct fused *f)
+{
+	uint64_t filled = f->rows.have * f->columns.have * f->unit;
+
+	return (uint64_t)f->experts->local * f->from->parts * (part_bytes(f) - filled);
+}
+
 /* Biases have no columns, and the shared expert's buffers no axis of experts. */
 static gpusnap_status add_fused(struct builder *b, const struct fused *f, gpusnap_error *err)
 {
@@ -199,6 +206,7 @@ static gpusnap_status add_fused(struct builder *b, const struct fused *f, gpusna
 		for (uint32_t p = 0; !st && p < f->from->parts; p++)
 			st = add_part(b, f, e, p, err);
 	b->state->tensors += tensors_of(f);
+	b->state->padding_bytes += padding_bytes(f);
 	return st;
 }
 

@@ -108,6 +108,7 @@ void gsn_rank_state_release(struct gsn_rank_state *state)
 	gsn_free(state->buffers);
 	gsn_free(state->views);
 	gsn_free(state->paddings);
+	gsn_free((void *)state->unexpected);
 	gpusnap_moe_model_free(state->model);
 	memset(state, 0, sizeof *state);
 }
@@ -160,7 +161,38 @@ static void close_assembly(struct assembly *a)
 	gsn_free(a->layer_of);
 }
 
-/* Layers past the model's own (multi-token prediction) are kept as they are. */
+static gpusnap_status note_unexpected(
+	struct gsn_rank_state *state, const char *name, gpusnap_error *err)
+{
+	if (state->unexpected_count == state->unexpected_room) {
+		uint32_t room = state->unexpected_room ? 2 * state->unexpected_room : 16;
+		void *grown = gsn_grow((void *)state->unexpected, state->unexpected_room, room,
+			sizeof(const char *));
+
+		if (!grown)
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u names", room);
+		state->unexpected = grown;
+		state->unexpected_room = room;
+	}
+	state->unexpected[state->unexpected_count++] = name;
+	return GPUSNAP_OK;
+}
+
+/* One that is no MoE parameter of the model's layers. */
+static gpusnap_status look_at_plain(struct assembly *a, const char *name, gpusnap_error *err)
+{
+	const struct gsn_config *config = a->config;
+
+	if (!config->family->model_type)
+		return GPUSNAP_OK;
+	if (gsn_is_prediction(name, config->layers)) {
+		a->state->predictions++;
+		return GPUSNAP_OK;
+	}
+	return gsn_family_expects(config->family, name) ? GPUSNAP_OK
+							: note_unexpected(a->state, name, err);
+}
+
 static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
 {
 	gpusnap_status st = GPUSNAP_OK;
@@ -171,8 +203,10 @@ static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
 
 		a->layer_of[i] = NO_LAYER;
 		if (!gsn_family_match(a->config->family, tensor->tensor->name, &match) ||
-			match.layer >= a->config->layers)
+			match.layer >= a->config->layers) {
+			st = look_at_plain(a, tensor->tensor->name, err);
 			continue;
+		}
 		a->layer_of[i] = match.layer;
 		st = gsn_moe_tensors_add(&a->layers[match.layer], a->config, &match, tensor, err);
 	}

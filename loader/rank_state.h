@@ -50,9 +50,13 @@ struct gsn_rank_state {
 	struct gsn_view *views;
 	uint32_t padding_count, padding_room;
 	struct gsn_padding *paddings;
-	uint64_t tensors; /* of the checkpoint that the rank uses */
-	uint64_t slices;  /* views that slice a tensor */
-	uint64_t bytes;	  /* of the region that holds all buffers */
+	uint64_t padding_bytes;
+	uint64_t predictions; /* tensors of layers for multi-token prediction */
+	uint32_t unexpected_count, unexpected_room;
+	const char **unexpected; /* names that the family does not know; borrowed */
+	uint64_t tensors;	 /* of the checkpoint that the rank uses */
+	uint64_t slices;	 /* views that slice a tensor */
+	uint64_t bytes;		 /* of the region that holds all buffers */
 	gpusnap_moe_model *model;
 };
 

@@ -33,8 +33,8 @@ fresh
 rm "$damaged/model-00003-of-00003.safetensors"
 expect 3 serve "$damaged"
 one_line "model-00003-of-00003.safetensors"
-expect 2 serve "$checkpoints/mixtral" --tp-size 3
-one_line "3"
+expect 2 serve "$checkpoints/mixtral" --ep-size 9
+one_line "ep_size 9 exceeds the model's 8 experts"
 expect 2 serve "$checkpoints/mixtral" --tp-size 2 --tp-rank 2
 contains "$err" "--tp-rank 2"
 expect 5 serve "$checkpoints/mixtral" --device cuda:99
@@ -129,11 +129,11 @@ check 'len(r["damage"]) == 1'
 fresh
 sed -i 's/"model_type": "mixtral"/"model_type": "dbrx"/' "$damaged/config.json"
 expect 0 load "$damaged" "$scratch/plain.gsnap" --json
-one_line "clamped activations"
+one_line "family is unknown"
 expect 2 load "$damaged" "$scratch/plain2.gsnap" --record
 contains "$err" "needs a model with MoE layers"
 expect 4 load "$damaged" "$scratch/plain2.gsnap" --ep-size 2
-one_line "model_type .dbrx. is unknown, and loaded whole only"
+one_line "model_type 'dbrx' is unknown, and loaded whole only"
 start_server --from "$scratch/plain.gsnap"
 expect 0 verify
 expect 0 offload

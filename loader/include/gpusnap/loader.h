@@ -36,6 +36,7 @@ typedef struct gpusnap_load_options {
 	bool forget_unclaimed;	 /* policy zero for unclaimed bytes: shows failure 1 */
 	gpusnap_compact compact;
 	gpusnap_io_options io;
+	bool strict; /* refuse tensors that the family has no name for */
 } gpusnap_load_options;
 #define GPUSNAP_LOAD_OPTIONS_INIT                                                                  \
 	{                                                                                          \
@@ -48,6 +49,8 @@ typedef struct gpusnap_load_report {
 	uint64_t copies;     /* host-to-device copies issued */
 	uint64_t bytes;	     /* of the buffers */
 	uint64_t bytes_read; /* from the files */
+	uint64_t predictions; /* tensors of layers for multi-token prediction: kept as they are */
+	uint64_t padding;     /* bytes of the buffers that no tensor fills: record "padding" */
 	double seconds;
 	gpusnap_io_report io;
 	/* Why the model has no MoE layers: experts are kept tensor by tensor. NULL: it has. Static.
@@ -66,21 +69,29 @@ typedef struct gpusnap_loaded {
 	gpusnap_moe_model *model; /* owned; with layers also the registry's record "model" */
 	uint32_t mask_count;	  /* with unregistered_masks: one per MoE layer */
 	gpusnap_load_mask *masks;
+	/* Tensors that the family has no name for, kept as they are. Not of an unknown family. */
+	uint32_t unexpected_count;
+	char **unexpected;
 	gpusnap_load_report report;
 } gpusnap_loaded;
 
 /**
  * Load `directory` into a new region tagged "weights" of the registry.
  *
- * qwen2_moe, qwen3_moe, mixtral and glm4_moe are fused and described; a shared expert, whose output
- * is to be added once, lives on expert-parallel rank 0, cut as experts are. The other known
- * families are kept tensor by tensor, whole (tp_size and ep_size 1), with a model of no layers and
- * a note in the report.
+ * Of qwen2_moe, qwen3_moe, mixtral, glm4_moe, deepseek_v3, deepseek_v4 and gpt_oss the experts are
+ * fused and the layers described. What is to be added once lives on one rank: a shared expert on
+ * expert-parallel rank 0, cut as experts are, the bias of w2 on tensor-parallel rank 0. Where
+ * tp_size does not divide the experts' width, or would cut a scale block into pieces that kernels
+ * cannot take, all ranks are as wide as the widest: zeros, with scales of 1, follow what the
+ * checkpoint has, and the record "padding" says where. Layers for multi-token prediction are kept
+ * tensor by tensor, on every rank. So is a whole model of an unknown family (tp_size and ep_size
+ * 1), with a model of no layers and a note in the report.
  *
  * E_IO: a file is missing, truncated, or changes during the load; E_FORMAT: config, index or shard
- * malformed, a tensor missing, of the wrong dtype or shape; E_UNSUPPORTED: an unknown family;
- * E_INVALID: sizes that tp_size or ep_size do not divide, ranks that are not the registry's. On
- * failure the registry is as before.
+ * malformed, a tensor missing, of the wrong dtype or shape, or unexpected and strict;
+ * E_UNSUPPORTED: a dtype, activation or score that is not known; E_INVALID: more ranks than
+ * experts, scale blocks that no slice can keep, ranks that are not the registry's. On failure the
+ * registry is as before.
  * @param ret_loaded  filled on success; gpusnap_loaded_release().
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_load(gpusnap_registry *registry,
