@@ -44,11 +44,11 @@ typedef struct gpusnap_load_options {
 	}
 
 typedef struct gpusnap_load_report {
-	uint64_t tensors;    /* of the checkpoint that this rank uses */
-	uint64_t views;	     /* slices of tensors that make up the buffers */
-	uint64_t copies;     /* host-to-device copies issued */
-	uint64_t bytes;	     /* of the buffers */
-	uint64_t bytes_read; /* from the files */
+	uint64_t tensors;     /* of the checkpoint that this rank uses */
+	uint64_t views;	      /* slices of tensors that make up the buffers */
+	uint64_t copies;      /* host-to-device copies issued */
+	uint64_t bytes;	      /* of the buffers */
+	uint64_t bytes_read;  /* from the files */
 	uint64_t predictions; /* tensors of layers for multi-token prediction: kept as they are */
 	uint64_t padding;     /* bytes of the buffers that no tensor fills: record "padding" */
 	double seconds;
