@@ -32,6 +32,7 @@ void gsn_experts_args(const struct gsn_layer *layer, uint32_t tokens, uint32_t t
 		.w13_scale = operands[GPUSNAP_MOE_W13_SCALE].address,
 		.w2 = operands[GPUSNAP_MOE_W2].address,
 		.w2_scale = operands[GPUSNAP_MOE_W2_SCALE].address,
+		.scale_dtype = GPUSNAP_F32,
 	};
 }
 

@@ -13,16 +13,29 @@
 #define GSN_DOT_TOKENS 4u
 
 /* Inputs whose order a path may change: within groups of this many. */
-#define GSN_DOT_GROUP 64u
+#define GSN_DOT_GROUP 128u
 
-enum gsn_dot_format { GSN_DOT_F32, GSN_DOT_F16, GSN_DOT_BF16, GSN_DOT_F8_E4M3, GSN_DOT_FORMATS };
+enum gsn_dot_format {
+	GSN_DOT_F32,
+	GSN_DOT_F16,
+	GSN_DOT_BF16,
+	GSN_DOT_F8_E4M3,
+	GSN_DOT_F4, /* E2M1, two a byte, the lower half first; k is even */
+	GSN_DOT_FORMATS
+};
+
+/* How scales are kept. */
+enum gsn_dot_scale { GSN_DOT_SCALE_F32, GSN_DOT_SCALE_E8M0 };
 
 /* Rows of a weight matrix, one behind the other. */
 struct gsn_dot_rows {
 	const void *weights; /* [count, k] */
-	const float *scales; /* F8_E4M3 only: one per block_k elements, for all rows; NULL: 1 */
+	/* F8_E4M3 and F4 only: one per block_k elements; NULL: 1 */
+	const void *scales;
+	uint64_t scale_stride; /* scales from one row's to the next row's; 0: all rows share them */
+	enum gsn_dot_scale scale_type;
 	uint32_t k;
-	uint32_t block_k; /* multiple of 16; read only when there are scales */
+	uint32_t block_k; /* multiple of 16, of 32 for F4; read only when there are scales */
 	uint32_t count;
 };
 
@@ -34,14 +47,23 @@ struct gsn_dot_rows {
 typedef void (*gsn_dot_fn)(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 
+/* gpusnap_activation, and the limit of gate and up: infinite where there is none. */
+struct gsn_activation {
+	uint32_t kind;
+	float limit;
+};
+
+/* h[i] of gate[i] and up[i]. */
+typedef void (*gsn_activate_fn)(struct gsn_activation activation, const float *gate,
+	const float *up, uint32_t count, float *h);
+
 struct gsn_cpu_path {
 	const char *name; /* "portable", "avx2", ... */
 	bool (*supported)(void);
 	gsn_dot_fn dot[GSN_DOT_FORMATS];
-	/* Inputs of dot[GSN_DOT_F8_E4M3] are ordered: x[i] at gsn_dot_position(); NULL: as is. */
-	const uint8_t *f8_order;
-	/* h[i] = silu(gate[i]) * up[i] */
-	void (*silu_mul)(const float *gate, const float *up, uint32_t count, float *h);
+	/* Inputs of dot[format] are ordered: x[i] at gsn_dot_position(); NULL: as is. */
+	const uint8_t *order[GSN_DOT_FORMATS];
+	gsn_activate_fn activate;
 };
 
 /* Values of an ordered input: whole groups, zeros where x has none. */

@@ -65,7 +65,8 @@ struct gsn_moe_counters {
 
 /*
  * Route `tokens` inputs: x [tokens, hidden] F32 -> logits, ids, weights. All device memory. What
- * follows `counters` is zero where the layer has none of it; bias and groups go with a sigmoid.
+ * follows `counters` is zero where the layer has none of it; selection bias, groups and hash go
+ * with scores of single experts: sigmoid, sqrt softplus.
  */
 struct gsn_moe_route {
 	uint32_t tokens, hidden, experts, top_k;
@@ -83,7 +84,7 @@ struct gsn_moe_route {
 	uint32_t groups;      /* equal runs of experts, at most GSN_MOE_GROUPS_MAX */
 	uint32_t top_groups;  /* of them that experts are chosen from */
 	float scale;	      /* of the weights */
-	gpusnap_address keys; /* scratch F32 [tokens, experts]; needed but for softmax alone */
+	gpusnap_address keys; /* scratch F32 [tokens, experts]; not needed by softmaxes and hash */
 	gpusnap_address router_bias; /* [experts], added to the dot products: part of the logits */
 	gpusnap_dtype router_bias_dtype;
 	/*

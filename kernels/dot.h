@@ -2,7 +2,10 @@
 #ifndef GSN_DOT_H
 #define GSN_DOT_H
 /* What the files of the CPU paths share: the shape of the canonical dot product (arithmetic.md). */
+#include <gpusnap/moe.h>
+
 #include "kernels/cpu_path.h"
+#include "kernels/moe_math.h"
 
 #define GSN_INLINE static inline __attribute__((always_inline))
 
@@ -11,6 +14,7 @@ enum {
 	GSN_DOT_ACCUMULATORS = 8, /* of each lane */
 	GSN_DOT_CHUNK = 8,	  /* consecutive elements that a lane takes */
 	GSN_DOT_CHUNK_F8 = 16,
+	GSN_DOT_CHUNK_F4 = 32,
 	/*
 	 * With more than one token a row takes so long that the processor's own prefetching falls
 	 * behind: fetch this far ahead into the second-level cache. With one it would disturb it.
@@ -21,18 +25,45 @@ enum {
 /* One of them. */
 struct gsn_dot_row {
 	const void *weights;
-	const float *scales;
+	const void *scales;
+	enum gsn_dot_scale scale_type;
 	uint32_t k;
 	uint32_t block_k;
 };
 
+/* @param element_bits  of a weight: a constant at each call */
 static inline struct gsn_dot_row gsn_dot_row_at(
-	const struct gsn_dot_rows *rows, size_t index, size_t element_bytes)
+	const struct gsn_dot_rows *rows, size_t index, size_t element_bits)
 {
 	const uint8_t *weights = rows->weights;
+	const uint8_t *scales = rows->scales;
+	size_t scale_bytes = rows->scale_type == GSN_DOT_SCALE_E8M0 ? 1 : sizeof(float);
 
-	return (struct gsn_dot_row){
-		weights + index * rows->k * element_bytes, rows->scales, rows->k, rows->block_k};
+	return (struct gsn_dot_row){weights + index * (rows->k * element_bits / 8),
+		scales ? scales + index * rows->scale_stride * scale_bytes : NULL, rows->scale_type,
+		rows->k, rows->block_k};
+}
+
+/* Scale of the chunk that begins at element k. */
+GSN_INLINE float gsn_dot_scale_at(const struct gsn_dot_row *row, uint32_t k)
+{
+	if (!row->scales)
+		return 1.0f;
+	if (row->scale_type == GSN_DOT_SCALE_E8M0)
+		return gsn_decode_f8_e8m0(((const uint8_t *)row->scales)[k / row->block_k]);
+	return ((const float *)row->scales)[k / row->block_k];
+}
+
+/* Every path's activation: what its instruction set makes of these loops. */
+GSN_INLINE void gsn_dot_activate(struct gsn_activation activation, const float *gate,
+	const float *up, uint32_t count, float *h)
+{
+	if (activation.kind == GPUSNAP_ACTIVATION_SWIGLU_OAI)
+		for (uint32_t i = 0; i < count; i++)
+			h[i] = gsn_swiglu_oai(gate[i], up[i], activation.limit);
+	else
+		for (uint32_t i = 0; i < count; i++)
+			h[i] = gsn_swiglu(gate[i], up[i], activation.limit);
 }
 
 /* May lie behind the matrix: a prefetch does not fault. */

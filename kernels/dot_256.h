@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "kernels/dot.h"
-#include "kernels/moe_math.h"
 
 enum { GSN_256_SUMS = 24 };
 
@@ -28,20 +27,25 @@ struct gsn_256_sums {
 	__m256 lane[GSN_256_SUMS];
 };
 
-GSN_INLINE uint32_t gsn_256_element_bytes(enum gsn_dot_format format)
+GSN_INLINE uint32_t gsn_256_element_bits(enum gsn_dot_format format)
 {
-	return format == GSN_DOT_F32 ? 4 : format == GSN_DOT_F8_E4M3 ? 1 : 2;
+	return format == GSN_DOT_F32	   ? 32
+	       : format == GSN_DOT_F8_E4M3 ? 8
+	       : format == GSN_DOT_F4	   ? 4
+					   : 16;
 }
 
 GSN_INLINE uint32_t gsn_256_chunk_elements(enum gsn_dot_format format)
 {
-	return format == GSN_DOT_F8_E4M3 ? GSN_DOT_CHUNK_F8 : GSN_DOT_CHUNK;
+	return format == GSN_DOT_F8_E4M3 ? GSN_DOT_CHUNK_F8
+	       : format == GSN_DOT_F4	 ? GSN_DOT_CHUNK_F4
+					 : GSN_DOT_CHUNK;
 }
 
 GSN_INLINE const uint8_t *gsn_256_weights_at(const struct gsn_256_pass *pass, uint32_t k)
 {
 	return (const uint8_t *)pass->row->weights +
-	       (size_t)k * gsn_256_element_bytes(pass->format);
+	       (size_t)k * gsn_256_element_bits(pass->format) / 8;
 }
 
 GSN_INLINE __m256 gsn_256_decode_8(enum gsn_dot_format format, const uint8_t *p)
@@ -75,12 +79,53 @@ GSN_INLINE void gsn_256_decode_16_e4m3(const uint8_t *p, __m256 *first, __m256 *
 	*second = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, words)), unit);
 }
 
+/* Elements 4 i + part of a chunk of 32 E2M1 codes, in `words` element by element of i. */
+GSN_INLINE __m256 gsn_256_decode_f4(__m256i words, int part)
+{
+	const __m256 sizes = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+	const __m256 sign = _mm256_set1_ps(-0.0f);
+	__m256i codes = _mm256_srli_epi32(words, 4 * part);
+	__m256 signs = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)), sign);
+
+	return _mm256_or_ps(_mm256_permutevar8x32_ps(sizes, codes), signs);
+}
+
+/*
+ * A chunk of E2M1 codes of all tokens. Inputs are in the order of the AVX2 path: of each four
+ * of the chunk's 32 first elements the first, then all second ones, and so on.
+ */
+GSN_INLINE void gsn_256_add_f4_chunk(const struct gsn_256_pass *pass, const uint8_t *p,
+	const float *const *x, uint32_t k, float scale, __m256 *sum)
+{
+	const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+	__m256 product[GSN_DOT_TOKENS];
+
+#pragma GCC unroll 4
+	for (size_t part = 0; part < 4; part++) {
+		__m256 w = gsn_256_decode_f4(words, (int)part);
+
+#pragma GCC unroll 4
+		for (size_t t = 0; t < pass->tokens; t++) {
+			__m256 v = _mm256_loadu_ps(x[t] + k + 8 * part);
+
+			product[t] = part ? _mm256_fmadd_ps(w, v, product[t]) : _mm256_mul_ps(w, v);
+		}
+	}
+#pragma GCC unroll 4
+	for (size_t t = 0; t < pass->tokens; t++)
+		sum[t] = _mm256_fmadd_ps(product[t], _mm256_set1_ps(scale), sum[t]);
+}
+
 /* One chunk of all tokens; its inputs begin at x[t] + k. */
 GSN_INLINE void gsn_256_add_chunk(const struct gsn_256_pass *pass, const uint8_t *p,
 	const float *const *x, uint32_t k, float scale, __m256 *sum)
 {
 	__m256 w, w2;
 
+	if (pass->format == GSN_DOT_F4) {
+		gsn_256_add_f4_chunk(pass, p, x, k, scale, sum);
+		return;
+	}
 	if (pass->format != GSN_DOT_F8_E4M3) {
 		w = gsn_256_decode_8(pass->format, p);
 #pragma GCC unroll 4
@@ -98,26 +143,30 @@ GSN_INLINE void gsn_256_add_chunk(const struct gsn_256_pass *pass, const uint8_t
 	}
 }
 
+GSN_INLINE bool gsn_256_is_scaled(const struct gsn_256_pass *pass)
+{
+	return (pass->format == GSN_DOT_F8_E4M3 || pass->format == GSN_DOT_F4) && pass->row->scales;
+}
+
 GSN_INLINE float gsn_256_scale_at(const struct gsn_256_pass *pass, uint32_t k)
 {
-	const struct gsn_dot_row *row = pass->row;
-
-	return pass->format == GSN_DOT_F8_E4M3 && row->scales ? row->scales[k / row->block_k]
-							      : 1.0f;
+	return gsn_256_is_scaled(pass) ? gsn_dot_scale_at(pass->row, k) : 1.0f;
 }
 
 /* The row's last chunk where it is not whole: zeros behind its end. */
 GSN_INLINE void gsn_256_add_partial_chunk(const struct gsn_256_pass *pass, uint32_t k, __m256 *sum)
 {
-	float inputs[GSN_DOT_TOKENS][GSN_DOT_CHUNK_F8] = {{0}};
-	uint8_t codes[GSN_DOT_CHUNK_F8 * sizeof(float)] = {0};
+	float inputs[GSN_DOT_TOKENS][GSN_DOT_CHUNK_F4] = {{0}};
+	uint8_t codes[GSN_DOT_CHUNK * sizeof(float)] = {0};
 	const float *padded[GSN_DOT_TOKENS];
 	uint32_t left = pass->row->k - k;
+	/* Ordered inputs have zeros of their own behind the row's end. */
+	uint32_t there = pass->format == GSN_DOT_F4 ? GSN_DOT_CHUNK_F4 : left;
 
 	memcpy(codes, gsn_256_weights_at(pass, k),
-		(size_t)left * gsn_256_element_bytes(pass->format));
+		(size_t)left * gsn_256_element_bits(pass->format) / 8);
 	for (size_t t = 0; t < pass->tokens; t++) {
-		memcpy(inputs[t], pass->x[t] + k, left * sizeof(float));
+		memcpy(inputs[t], pass->x[t] + k, there * sizeof(float));
 		padded[t] = inputs[t];
 	}
 	gsn_256_add_chunk(pass, codes, padded, 0, gsn_256_scale_at(pass, k), sum);
@@ -144,7 +193,7 @@ GSN_INLINE void gsn_256_add_ragged_round(
 GSN_INLINE void gsn_256_fetch_round_ahead(const struct gsn_256_pass *pass, uint32_t k)
 {
 	const size_t bytes = (size_t)GSN_DOT_LANES * gsn_256_chunk_elements(pass->format) *
-			     gsn_256_element_bytes(pass->format);
+			     gsn_256_element_bits(pass->format) / 8;
 
 #pragma GCC unroll 4
 	for (size_t at = 0; at < bytes; at += 64)
@@ -176,7 +225,7 @@ GSN_INLINE void gsn_256_run_pass(const struct gsn_256_pass *pass, struct gsn_256
 #pragma GCC unroll 24
 	for (size_t i = 0; i < pass->lanes * pass->tokens; i++)
 		sums->lane[i] = _mm256_setzero_ps();
-	if (row->scales && row->block_k % round != 0)
+	if (gsn_256_is_scaled(pass) && row->block_k % round != 0)
 		whole = 0;
 	for (uint32_t k = 0; k < whole; k += round)
 		gsn_256_add_round(pass, k + offset, gsn_256_scale_at(pass, k), sums);

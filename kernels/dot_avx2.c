@@ -4,6 +4,17 @@
 
 #include "kernels/dot_256.h"
 
+/* Position of element e of a chunk: see gsn_256_add_f4_chunk(). */
+#define POSITION(chunk, e) ((chunk)*32 + (e) % 4 * 8 + (e) / 4)
+#define FOUR(c, e)	   POSITION(c, e), POSITION(c, (e) + 1), POSITION(c, (e) + 2), POSITION(c, (e) + 3)
+#define SIXTEEN(c, e)	   FOUR(c, e), FOUR(c, (e) + 4), FOUR(c, (e) + 8), FOUR(c, (e) + 12)
+#define CHUNK(c)	   SIXTEEN(c, 0), SIXTEEN(c, 16)
+static const uint8_t f4_order[GSN_DOT_GROUP] = {CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3)};
+#undef POSITION
+#undef FOUR
+#undef SIXTEEN
+#undef CHUNK
+
 GSN_INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *row,
 	const float *const *x, uint32_t tokens, float *out)
 {
@@ -19,7 +30,7 @@ GSN_INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *ro
 	{                                                                                          \
 		for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {                \
 			struct gsn_dot_row row =                                                   \
-				gsn_dot_row_at(rows, r, gsn_256_element_bytes(format));            \
+				gsn_dot_row_at(rows, r, gsn_256_element_bits(format));             \
                                                                                                    \
 			dot_row(format, &row, x, tokens, out);                                     \
 		}                                                                                  \
@@ -27,6 +38,7 @@ GSN_INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *ro
 DEFINE_DOT(dot_f32, GSN_DOT_F32)
 DEFINE_DOT(dot_f16, GSN_DOT_F16)
 DEFINE_DOT(dot_bf16, GSN_DOT_BF16)
+DEFINE_DOT(dot_f4, GSN_DOT_F4)
 #undef DEFINE_DOT
 
 static bool has_nan_code(const uint8_t *codes, uint32_t count)
@@ -52,7 +64,7 @@ static void dot_f8_e4m3(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out)
 {
 	for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
-		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 8);
 
 		dot_row(GSN_DOT_F8_E4M3, &row, x, tokens, out);
 		if (has_nan_code(row.weights, row.k))
@@ -61,10 +73,10 @@ static void dot_f8_e4m3(
 	}
 }
 
-static void silu_mul(const float *gate, const float *up, uint32_t count, float *h)
+static void activate(struct gsn_activation activation, const float *gate, const float *up,
+	uint32_t count, float *h)
 {
-	for (uint32_t i = 0; i < count; i++)
-		h[i] = gsn_silu_mul(gate[i], up[i]);
+	gsn_dot_activate(activation, gate, up, count, h);
 }
 
 static bool supported(void)
@@ -82,6 +94,8 @@ const struct gsn_cpu_path gsn_cpu_avx2 = {
 	.dot = {[GSN_DOT_F32] = dot_f32,
 		[GSN_DOT_F16] = dot_f16,
 		[GSN_DOT_BF16] = dot_bf16,
-		[GSN_DOT_F8_E4M3] = dot_f8_e4m3},
-	.silu_mul = silu_mul,
+		[GSN_DOT_F8_E4M3] = dot_f8_e4m3,
+		[GSN_DOT_F4] = dot_f4},
+	.order = {[GSN_DOT_F4] = f4_order},
+	.activate = activate,
 };

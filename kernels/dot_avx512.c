@@ -4,10 +4,11 @@
 #include "kernels/dot_256.h"
 
 /* Position of element e of chunk c: even 0..7, even 8..15, odd 0..7, odd 8..15 of four chunks. */
-#define POSITION(c, e) ((e) % 2 * 32 + (e) / 8 * 16 + (c)*4 + (e) % 8 / 2)
+#define POSITION(c, e) ((c) / 4 * 64 + (e) % 2 * 32 + (e) / 8 * 16 + (c) % 4 * 4 + (e) % 8 / 2)
 #define FOUR(c, e)     POSITION(c, e), POSITION(c, (e) + 1), POSITION(c, (e) + 2), POSITION(c, (e) + 3)
 #define CHUNK(c)       FOUR(c, 0), FOUR(c, 4), FOUR(c, 8), FOUR(c, 12)
-const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3)};
+const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP] = {
+	CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3), CHUNK(4), CHUNK(5), CHUNK(6), CHUNK(7)};
 #undef POSITION
 #undef FOUR
 #undef CHUNK
@@ -44,19 +45,20 @@ GSN_INLINE void dot_row(enum gsn_dot_format format, const struct gsn_dot_row *ro
 		gsn_256_dot((struct gsn_256_pass){format, 0, 4, 4, row, x}, out);
 }
 
-#define DEFINE_DOT(name, format, element_bytes)                                                    \
+#define DEFINE_DOT(name, format)                                                                   \
 	void name(const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens,         \
 		float *out)                                                                        \
 	{                                                                                          \
 		for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {                \
-			struct gsn_dot_row row = gsn_dot_row_at(rows, r, (element_bytes));         \
+			struct gsn_dot_row row =                                                   \
+				gsn_dot_row_at(rows, r, gsn_256_element_bits(format));             \
                                                                                                    \
 			dot_row(format, &row, x, tokens, out);                                     \
 		}                                                                                  \
 	}
-DEFINE_DOT(gsn_dot_avx512_f32, GSN_DOT_F32, 4)
-DEFINE_DOT(gsn_dot_avx512_f16, GSN_DOT_F16, 2)
-DEFINE_DOT(gsn_dot_avx512_bf16, GSN_DOT_BF16, 2)
+DEFINE_DOT(gsn_dot_avx512_f32, GSN_DOT_F32)
+DEFINE_DOT(gsn_dot_avx512_f16, GSN_DOT_F16)
+DEFINE_DOT(gsn_dot_avx512_bf16, GSN_DOT_BF16)
 #undef DEFINE_DOT
 
 static bool has_nan_code(const struct gsn_dot_row *row)
@@ -76,7 +78,7 @@ static void dot_f8_e4m3(
 {
 	gsn_f8_dot_tokens((struct gsn_f8_decoder){shift_64, true}, rows, x, tokens, out);
 	for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
-		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 8);
 
 		if (has_nan_code(&row))
 			for (uint32_t t = 0; t < tokens; t++)
@@ -84,10 +86,10 @@ static void dot_f8_e4m3(
 	}
 }
 
-void gsn_silu_mul_avx512(const float *gate, const float *up, uint32_t count, float *h)
+void gsn_activate_avx512(struct gsn_activation activation, const float *gate, const float *up,
+	uint32_t count, float *h)
 {
-	for (uint32_t i = 0; i < count; i++)
-		h[i] = gsn_silu_mul(gate[i], up[i]);
+	gsn_dot_activate(activation, gate, up, count, h);
 }
 
 /* The probe covers the operating system's part too. */
@@ -103,7 +105,8 @@ const struct gsn_cpu_path gsn_cpu_avx512 = {
 	.dot = {[GSN_DOT_F32] = gsn_dot_avx512_f32,
 		[GSN_DOT_F16] = gsn_dot_avx512_f16,
 		[GSN_DOT_BF16] = gsn_dot_avx512_bf16,
-		[GSN_DOT_F8_E4M3] = dot_f8_e4m3},
-	.f8_order = gsn_f8_order_avx512,
-	.silu_mul = gsn_silu_mul_avx512,
+		[GSN_DOT_F8_E4M3] = dot_f8_e4m3,
+		[GSN_DOT_F4] = gsn_dot_avx512_f4},
+	.order = {[GSN_DOT_F8_E4M3] = gsn_f8_order_avx512, [GSN_DOT_F4] = gsn_f4_order_avx512},
+	.activate = gsn_activate_avx512,
 };

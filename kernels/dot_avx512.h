@@ -14,7 +14,6 @@
 #include <immintrin.h>
 
 #include "kernels/dot.h"
-#include "kernels/moe_math.h"
 
 enum { GSN_F8_ROUND = GSN_DOT_LANES * GSN_DOT_CHUNK_F8, GSN_F8_HALF = GSN_F8_ROUND / 2 };
 
@@ -86,13 +85,13 @@ GSN_INLINE void gsn_f8_add_half(const struct gsn_f8_job *job, const struct gsn_f
 }
 
 /* Scales of four chunks from k on, each 4 times; 0 for a chunk behind the row's end. */
-GSN_INLINE __m512 gsn_f8_scales(const struct gsn_dot_row *row, size_t k)
+GSN_INLINE __m512 gsn_chunk_scales(const struct gsn_dot_row *row, size_t k, size_t chunk)
 {
 	const __m512i spread = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 	float scales[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 
-	for (size_t i = 0; i < 4 && k < row->k; i++, k += GSN_DOT_CHUNK_F8)
-		scales[i] = row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f;
+	for (size_t i = 0; i < 4 && k < row->k; i++, k += chunk)
+		scales[i] = gsn_dot_scale_at(row, (uint32_t)k);
 	return _mm512_permutexvar_ps(spread, _mm512_castps128_ps512(_mm_loadu_ps(scales)));
 }
 
@@ -106,7 +105,8 @@ GSN_INLINE void gsn_f8_add_ragged_round(
 			struct gsn_f8_words words =
 				job->decoder.decode(gsn_load_codes(job->row, k));
 
-			gsn_f8_add_half(job, &words, k, half, gsn_f8_scales(job->row, k), sums);
+			gsn_f8_add_half(job, &words, k, half,
+				gsn_chunk_scales(job->row, k, GSN_DOT_CHUNK_F8), sums);
 		}
 	}
 }
@@ -137,8 +137,7 @@ GSN_INLINE void gsn_f8_add_rounds(const struct gsn_f8_job *job, size_t end, cons
 	for (size_t k = 0; k < end; k += GSN_F8_ROUND) {
 		const uint8_t *next = k + GSN_F8_ROUND < end ? codes + k + GSN_F8_ROUND : after;
 		struct gsn_f8_round now = *ahead;
-		__m512 scale = _mm512_set1_ps(
-			row->scales ? row->scales[(uint32_t)k / row->block_k] : 1.0f);
+		__m512 scale = _mm512_set1_ps(gsn_dot_scale_at(row, (uint32_t)k));
 
 		*ahead = gsn_f8_decode_round(job->decoder, next);
 		if (job->tokens > 1) {
@@ -184,7 +183,7 @@ GSN_INLINE void gsn_f8_dot(struct gsn_f8_decoder decoder, const struct gsn_dot_r
 	if (whole > 0)
 		ahead = gsn_f8_decode_round(decoder, rows->weights);
 	for (size_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
-		const struct gsn_dot_row row = gsn_dot_row_at(rows, r, 1);
+		const struct gsn_dot_row row = gsn_dot_row_at(rows, r, 8);
 		const struct gsn_f8_job job = {decoder, &row, x, tokens};
 		const uint8_t *codes = row.weights;
 		struct gsn_f8_sums sums[GSN_DOT_TOKENS];
@@ -218,7 +217,7 @@ GSN_INLINE void gsn_f8_dot_tokens(struct gsn_f8_decoder decoder, const struct gs
 		gsn_f8_dot(decoder, rows, x, 4, out);
 }
 
-extern const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP];
+extern const uint8_t gsn_f8_order_avx512[GSN_DOT_GROUP], gsn_f4_order_avx512[GSN_DOT_GROUP];
 
 void gsn_dot_avx512_f32(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
@@ -226,7 +225,10 @@ void gsn_dot_avx512_f16(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
 void gsn_dot_avx512_bf16(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
-void gsn_silu_mul_avx512(const float *gate, const float *up, uint32_t count, float *h);
+void gsn_dot_avx512_f4(
+	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out);
+void gsn_activate_avx512(struct gsn_activation activation, const float *gate, const float *up,
+	uint32_t count, float *h);
 bool gsn_cpu_has_avx512(void);
 
 #endif

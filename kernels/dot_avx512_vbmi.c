@@ -49,7 +49,8 @@ const struct gsn_cpu_path gsn_cpu_avx512_vbmi = {
 	.dot = {[GSN_DOT_F32] = gsn_dot_avx512_f32,
 		[GSN_DOT_F16] = gsn_dot_avx512_f16,
 		[GSN_DOT_BF16] = gsn_dot_avx512_bf16,
-		[GSN_DOT_F8_E4M3] = dot_f8_e4m3},
-	.f8_order = gsn_f8_order_avx512,
-	.silu_mul = gsn_silu_mul_avx512,
+		[GSN_DOT_F8_E4M3] = dot_f8_e4m3,
+		[GSN_DOT_F4] = gsn_dot_avx512_f4},
+	.order = {[GSN_DOT_F8_E4M3] = gsn_f8_order_avx512, [GSN_DOT_F4] = gsn_f4_order_avx512},
+	.activate = gsn_activate_avx512,
 };

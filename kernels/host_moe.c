@@ -29,6 +29,7 @@ struct experts_job {
 	const struct gsn_moe_experts *args;
 	struct gsn_moe_groups groups;
 	struct gsn_host_matrix w13, w2;
+	struct gsn_activation activation;
 	const uint8_t *order; /* of inputs; NULL: as they are */
 	const float *x;	      /* [tokens, x_stride] */
 	float *ordered_x;     /* where x is put in order */
@@ -116,40 +117,60 @@ static void order_task(void *argument, uint64_t token)
 			(job->h_stride - whole) * sizeof(float));
 }
 
-/* ---- phase 2: h = silu(gate) * up ---- */
+/* ---- phase 2: h = activation(gate + bias, up + bias) ---- */
 
 static void store_h(const struct experts_job *job, uint32_t pair, struct gsn_host_rows rows,
 	const float *values)
 {
 	float *h = job->h + pair * job->h_stride;
+	float weight = job->args->weight_before_w2 ? job->weights[pair] : 1.0f;
 
 	for (uint32_t r = 0; r < rows.count; r++) {
 		uint32_t at = rows.first + r;
 
-		h[job->order ? gsn_dot_position(job->order, at) : at] = values[r];
+		h[job->order ? gsn_dot_position(job->order, at) : at] = values[r] * weight;
 	}
 }
 
-/* One token's values of what a dot kernel gave for rows and tokens. */
-static void pick_token(const float *dots, uint32_t rows, uint32_t token, float *values)
+/* The rows' elements of a bias [experts, parts, rows]; zeros where there is none. */
+static void load_bias(const struct experts_job *job, const struct gsn_host_matrix *matrix,
+	gpusnap_address bias, struct gsn_host_rows rows, float *values)
+{
+	uint64_t part = (uint64_t)rows.expert * matrix->parts + rows.part;
+	uint64_t first = part * matrix->rows + rows.first;
+
+	if (!bias) {
+		memset(values, 0, rows.count * sizeof *values);
+		return;
+	}
+	for (uint32_t r = 0; r < rows.count; r++)
+		values[r] = gsn_host_element(bias, job->args->bias_dtype, first + r);
+}
+
+/* One token's values of what a dot kernel gave for rows and tokens, with the rows' bias. */
+static void pick_token(
+	const float *dots, const float *bias, uint32_t rows, uint32_t token, float *values)
 {
 	for (uint32_t r = 0; r < rows; r++)
-		values[r] = dots[r * GSN_DOT_TOKENS + token];
+		values[r] = dots[r * GSN_DOT_TOKENS + token] + bias[r];
 }
 
 static void gate_up_tile(
 	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
 {
 	float gates[TASK_ROWS * GSN_DOT_TOKENS], ups[TASK_ROWS * GSN_DOT_TOKENS];
+	float gate_bias[TASK_ROWS], up_bias[TASK_ROWS];
 	float gate[TASK_ROWS], up[TASK_ROWS], h[TASK_ROWS];
 
 	gsn_host_matrix_dot(&job->w13, rows, tile->inputs, tile->count, gates);
+	load_bias(job, &job->w13, job->args->w13_bias, rows, gate_bias);
 	rows.part = 1;
 	gsn_host_matrix_dot(&job->w13, rows, tile->inputs, tile->count, ups);
+	load_bias(job, &job->w13, job->args->w13_bias, rows, up_bias);
 	for (uint32_t t = 0; t < tile->count; t++) {
-		pick_token(gates, rows.count, t, gate);
-		pick_token(ups, rows.count, t, up);
-		job->path->silu_mul(gate, up, rows.count, h);
+		pick_token(gates, gate_bias, rows.count, t, gate);
+		pick_token(ups, up_bias, rows.count, t, up);
+		job->path->activate(job->activation, gate, up, rows.count, h);
 		store_h(job, tile->pairs[t], rows, h);
 	}
 }
@@ -170,22 +191,24 @@ static void gate_up_task(void *argument, uint64_t task)
 	}
 }
 
-/* ---- phase 3: y = weight * (w2 row . h) ---- */
+/* ---- phase 3: y = weight * (w2 row . h + bias) ---- */
 
 /* @return faults */
 static unsigned down_tile(
 	const struct experts_job *job, struct gsn_host_rows rows, const struct pair_tile *tile)
 {
-	float out[TASK_ROWS][GSN_DOT_TOKENS];
+	float out[TASK_ROWS][GSN_DOT_TOKENS], bias[TASK_ROWS];
 	unsigned faults = 0;
 
 	gsn_host_matrix_dot(&job->w2, rows, tile->inputs, tile->count, out[0]);
+	load_bias(job, &job->w2, job->args->w2_bias, rows, bias);
 	for (uint32_t t = 0; t < tile->count; t++) {
 		float *y = job->y + (size_t)tile->pairs[t] * job->args->hidden + rows.first;
 		float weight = job->weights[tile->pairs[t]];
 
 		for (uint32_t r = 0; r < rows.count; r++) {
-			y[r] = gsn_canonical(weight * out[r][t]);
+			y[r] = gsn_weighted_row(
+				out[r][t], bias[r], weight, job->args->weight_before_w2);
 			if (!gsn_is_finite(y[r]))
 				faults |= GSN_MOE_FAULT_NONFINITE;
 		}
@@ -244,7 +267,7 @@ static void lay_out_scratch(struct experts_job *job)
 	const struct gsn_moe_experts *args = job->args;
 	size_t pairs = (size_t)args->tokens * args->top_k;
 
-	job->order = args->weight_dtype == GPUSNAP_F8_E4M3 ? job->path->f8_order : NULL;
+	job->order = job->w13.order;
 	job->ordered_x = gsn_host_pointer(args->scratch);
 	job->x = gsn_host_pointer(args->x);
 	job->x_stride = args->hidden;
@@ -272,8 +295,12 @@ static void set_up_job(struct experts_job *job, const struct gsn_host_moe *host,
 		host->path, args->weight_dtype, args->w13, 2, args->intermediate, args->hidden);
 	job->w2 = gsn_host_matrix_of(
 		host->path, args->weight_dtype, args->w2, 1, args->hidden, args->intermediate);
-	gsn_host_matrix_scale(&job->w13, args->w13_scale, args->block_n, args->block_k);
-	gsn_host_matrix_scale(&job->w2, args->w2_scale, args->block_n, args->block_k);
+	gsn_host_matrix_scale(
+		&job->w13, args->w13_scale, args->scale_dtype, args->block_n, args->block_k);
+	gsn_host_matrix_scale(
+		&job->w2, args->w2_scale, args->scale_dtype, args->block_n, args->block_k);
+	job->activation = (struct gsn_activation){
+		args->activation, args->limit > 0.0f ? args->limit : INFINITY};
 	lay_out_scratch(job);
 	atomic_init(&job->faults, job->groups.faults);
 }

@@ -37,10 +37,16 @@ static void logits_of_tokens(
 	for (uint32_t t = 0; t < count; t++)
 		inputs[t] = job->x + (size_t)(token + t) * args->hidden;
 	gsn_host_matrix_dot(&job->router, rows, inputs, count, out[0]);
-	for (uint32_t t = 0; t < count; t++)
-		for (uint32_t r = 0; r < rows.count; r++)
-			job->logits[(size_t)(token + t) * args->experts + rows.first + r] =
-				out[r][t];
+	for (uint32_t r = 0; r < rows.count; r++) {
+		uint32_t expert = rows.first + r;
+		float bias = args->router_bias ? gsn_host_element(args->router_bias,
+							 args->router_bias_dtype, expert)
+					       : 0.0f;
+
+		for (uint32_t t = 0; t < count; t++)
+			job->logits[(size_t)(token + t) * args->experts + expert] =
+				gsn_canonical(out[r][t] + bias);
+	}
 }
 
 /* Logits of ROUTER_ROWS experts for all tokens. */
@@ -60,20 +66,6 @@ static void logits_task(void *argument, uint64_t task)
 static float sort_key(float value)
 {
 	return value != value ? -INFINITY : value;
-}
-
-static float element_of(gpusnap_address values, gpusnap_dtype dtype, uint32_t i)
-{
-	const void *at = gsn_host_pointer(values);
-
-	switch (dtype) {
-	case GPUSNAP_BF16:
-		return gsn_decode_bf16(((const uint16_t *)at)[i]);
-	case GPUSNAP_F16:
-		return gsn_decode_f16(((const uint16_t *)at)[i]);
-	default:
-		return ((const float *)at)[i];
-	}
 }
 
 /* Sum of the two best keys; of one where a group has no more. */
@@ -113,16 +105,23 @@ static void drop_groups(const struct gsn_moe_route *args, float *keys)
 				keys[(size_t)g * size + i] = -INFINITY;
 }
 
+/* What an expert scores on its own. */
+static float score_of(const struct gsn_moe_route *args, float logit)
+{
+	return args->score == GPUSNAP_SCORE_SIGMOID ? gsn_sigmoid(logit) : gsn_sqrt_softplus(logit);
+}
+
 /* @return faults */
-static unsigned sigmoid_keys(const struct gsn_moe_route *args, const float *logits, float *keys)
+static unsigned make_keys(const struct gsn_moe_route *args, const float *logits, float *keys)
 {
 	unsigned faults = 0;
 
 	for (uint32_t e = 0; e < args->experts; e++) {
-		float key = gsn_sigmoid(logits[e]);
+		float key = score_of(args, logits[e]);
 
 		if (args->selection_bias)
-			key += element_of(args->selection_bias, args->selection_bias_dtype, e);
+			key += gsn_host_element(
+				args->selection_bias, args->selection_bias_dtype, e);
 		if (key != key)
 			faults |= GSN_MOE_FAULT_NAN_LOGIT;
 		keys[e] = sort_key(key);
@@ -169,6 +168,7 @@ static void choose(const struct route_job *job, const float *keys, int32_t *ids)
 	}
 }
 
+/* Softmax over all experts, of those chosen; the best of all is the first of them. */
 static void softmax_scores(
 	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
 {
@@ -179,27 +179,61 @@ static void softmax_scores(
 		scores[slot] = gsn_expf(logits[ids[slot]] - max) / sum;
 }
 
-static void sigmoid_scores(
+/* Softmax over those chosen alone, but for the division by their sum. */
+static void chosen_scores(
+	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
+{
+	float max = sort_key(logits[ids[0]]);
+
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		scores[slot] = gsn_expf(logits[ids[slot]] - max);
+}
+
+static void single_scores(
 	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
 {
 	for (uint32_t slot = 0; slot < args->top_k; slot++)
-		scores[slot] = gsn_sigmoid(logits[ids[slot]]);
+		scores[slot] = ids[slot] < 0 ? 0.0f : score_of(args, logits[ids[slot]]);
 }
 
-/* From scores to weights, in place. Sigmoids may all be 0, a softmax's best never is. */
+/* From scores to weights, in place. Single scores may all be 0, a softmax's best never is. */
 static void weigh(const struct gsn_moe_route *args, float *weights)
 {
+	bool divide = args->renormalise || args->score == GPUSNAP_SCORE_SOFTMAX_CHOSEN;
 	float sum = 0.0f;
 
 	for (uint32_t slot = 0; slot < args->top_k; slot++)
 		sum += weights[slot];
-	if (args->score == GPUSNAP_SCORE_SIGMOID)
+	if (gsn_score_is_single(args->score))
 		sum += 1e-20f;
 	for (uint32_t slot = 0; slot < args->top_k; slot++) {
-		float weight = args->renormalise ? weights[slot] / sum : weights[slot];
+		float weight = divide ? weights[slot] / sum : weights[slot];
 
 		weights[slot] = gsn_canonical(args->scale != 0.0f ? weight * args->scale : weight);
 	}
+}
+
+/* The token's row of the hash table; -1 for what is no expert. @return faults */
+static unsigned look_up(const struct gsn_moe_route *args, uint64_t token, int32_t *ids)
+{
+	int64_t row = ((const int32_t *)gsn_host_pointer(args->token_ids))[token];
+	const void *table = gsn_host_pointer(args->hash);
+	unsigned faults = 0;
+
+	for (uint32_t slot = 0; slot < args->top_k; slot++) {
+		uint64_t at = (uint64_t)row * args->top_k + slot;
+		int64_t id = -1;
+
+		if (row >= 0 && row < args->vocabulary)
+			id = args->hash_dtype == GPUSNAP_I64 ? ((const int64_t *)table)[at]
+							     : ((const int32_t *)table)[at];
+		if (id < 0 || id >= args->experts) {
+			faults |= GSN_MOE_FAULT_HASH;
+			id = -1;
+		}
+		ids[slot] = (int32_t)id;
+	}
+	return faults;
 }
 
 static unsigned logit_faults(const float *logits, uint32_t experts)
@@ -215,6 +249,34 @@ static unsigned logit_faults(const float *logits, uint32_t experts)
 	return faults;
 }
 
+/* @return faults */
+static unsigned route_by_scores(
+	const struct route_job *job, uint64_t token, const float *logits, int32_t *ids)
+{
+	const struct gsn_moe_route *args = job->args;
+	float *keys = job->keys + token * args->experts;
+	unsigned faults;
+
+	if (!gsn_score_is_single(args->score)) {
+		choose(job, logits, ids);
+		return 0;
+	}
+	faults = make_keys(args, logits, keys);
+	choose(job, keys, ids);
+	return faults;
+}
+
+static void score_chosen(
+	const struct gsn_moe_route *args, const float *logits, const int32_t *ids, float *scores)
+{
+	if (args->score == GPUSNAP_SCORE_SOFTMAX)
+		softmax_scores(args, logits, ids, scores);
+	else if (args->score == GPUSNAP_SCORE_SOFTMAX_CHOSEN)
+		chosen_scores(args, logits, ids, scores);
+	else
+		single_scores(args, logits, ids, scores);
+}
+
 static void choose_task(void *argument, uint64_t token)
 {
 	struct route_job *job = argument;
@@ -224,17 +286,11 @@ static void choose_task(void *argument, uint64_t token)
 	int32_t *ids = job->ids + token * args->top_k;
 	unsigned faults = logit_faults(logits, args->experts);
 
-	if (args->score == GPUSNAP_SCORE_SIGMOID) {
-		float *keys = job->keys + token * args->experts;
-
-		faults |= sigmoid_keys(args, logits, keys);
-		choose(job, keys, ids);
-		sigmoid_scores(args, logits, ids, weights);
-	} else {
-		choose(job, logits, ids);
-		softmax_scores(args, logits, ids, weights);
-	}
+	faults |= args->hash ? look_up(args, token, ids) : route_by_scores(job, token, logits, ids);
+	score_chosen(args, logits, ids, weights);
 	weigh(args, weights);
+	for (uint32_t slot = 0; slot < args->top_k; slot++)
+		ids[slot] = ids[slot] < 0 ? 0 : ids[slot];
 	if (faults)
 		atomic_fetch_or_explicit(&job->faults, faults, memory_order_relaxed);
 }

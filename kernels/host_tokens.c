@@ -102,20 +102,6 @@ gpusnap_status gsn_host_moe_combine(
 	return GPUSNAP_OK;
 }
 
-static float norm_weight(const struct gsn_rms_norm *args, uint32_t i)
-{
-	const void *weights = gsn_host_pointer(args->weight);
-
-	switch (args->weight_dtype) {
-	case GPUSNAP_BF16:
-		return gsn_decode_bf16(((const uint16_t *)weights)[i]);
-	case GPUSNAP_F16:
-		return gsn_decode_f16(((const uint16_t *)weights)[i]);
-	default:
-		return ((const float *)weights)[i];
-	}
-}
-
 static void norm_task(void *argument, uint64_t token)
 {
 	const struct norm_job *job = argument;
@@ -128,7 +114,8 @@ static void norm_task(void *argument, uint64_t token)
 	job->dot(&row, &x, 1, &squares);
 	factor = 1.0f / sqrtf(squares / (float)args->hidden + args->epsilon);
 	for (uint32_t i = 0; i < args->hidden; i++)
-		out[i] = gsn_canonical(x[i] * factor * norm_weight(args, i));
+		out[i] = gsn_canonical(
+			x[i] * factor * gsn_host_element(args->weight, args->weight_dtype, i));
 }
 
 gpusnap_status gsn_host_rms_norm(

@@ -7,6 +7,7 @@
 #include <gpusnap/moe.h>
 
 #include "formats/base/fail.h"
+#include "kernels/moe_math.h"
 
 static_assert(GSN_MOE_GROUPS_MAX == GPUSNAP_MOE_GROUPS_MAX, "records hold what kernels compute");
 
@@ -60,24 +61,46 @@ static gpusnap_status check_sizes(
 #define CHECK_SIZES(what, list, err)                                                               \
 	check_sizes((what), (list), sizeof(list) / sizeof((list)[0]), (err))
 
+/* An array that may be absent: address 0. */
+static gpusnap_status check_optional(
+	const char *what, struct named_address array, gpusnap_error *err)
+{
+	return array.address ? check_addresses(what, &array, 1, err) : GPUSNAP_OK;
+}
+
 static bool is_wide_float(gpusnap_dtype dtype)
 {
 	return dtype == GPUSNAP_BF16 || dtype == GPUSNAP_F16 || dtype == GPUSNAP_F32;
 }
 
 static gpusnap_status check_dtype(
-	const char *what, const char *name, gpusnap_dtype dtype, bool fp8_too, gpusnap_error *err)
+	const char *what, const char *name, gpusnap_dtype dtype, gpusnap_error *err)
 {
-	if (is_wide_float(dtype) || (fp8_too && dtype == GPUSNAP_F8_E4M3))
+	if (is_wide_float(dtype))
 		return GPUSNAP_OK;
 	return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-		"%s: '%s' is of type %s; BF16, F16, F32%s can be used", what, name,
-		gpusnap_dtype_name(dtype), fp8_too ? ", F8_E4M3" : "");
+		"%s: '%s' is of type %s; BF16, F16, F32 can be used", what, name,
+		gpusnap_dtype_name(dtype));
 }
 
 static uint32_t element_bytes(gpusnap_dtype dtype)
 {
-	return gpusnap_dtype_bits(dtype) / 8;
+	return dtype == GPUSNAP_F4 ? 1 : gpusnap_dtype_bits(dtype) / 8;
+}
+
+/* A vector of BF16, F16 or F32 that may be absent. */
+static gpusnap_status check_vector(const char *what, const char *name, gpusnap_address address,
+	gpusnap_dtype dtype, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	if (!address)
+		return GPUSNAP_OK;
+	status = check_dtype(what, name, dtype, err);
+	if (status)
+		return status;
+	return check_optional(
+		what, (struct named_address){name, address, element_bytes(dtype)}, err);
 }
 
 /* (token, slot) pairs are numbered in 32 bits. */
@@ -120,37 +143,45 @@ static gpusnap_status check_score(
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"%s: weights scaled by %g; it must be from 0 to 1e6", what,
 			(double)args->scale);
-	if (args->score == GPUSNAP_SCORE_SOFTMAX) {
-		if (args->selection_bias || args->groups || args->top_groups)
-			return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-				"%s: selection bias or groups with a softmax; a sigmoid can have "
-				"them",
-				what);
-		return GPUSNAP_OK;
-	}
-	if (args->score != GPUSNAP_SCORE_SIGMOID)
+	if (args->score < GPUSNAP_SCORE_SOFTMAX || args->score > GPUSNAP_SCORE_SQRT_SOFTPLUS)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"%s: score %u is not known, %d (softmax) and %d (sigmoid) are", what,
-			args->score, GPUSNAP_SCORE_SOFTMAX, GPUSNAP_SCORE_SIGMOID);
-	return CHECK_ADDRESSES(what, keys, err);
+			"%s: score %u is not known, %d (softmax) to %d (sqrt softplus) are", what,
+			args->score, GPUSNAP_SCORE_SOFTMAX, GPUSNAP_SCORE_SQRT_SOFTPLUS);
+	if (gsn_score_is_single(args->score))
+		return args->hash ? GPUSNAP_OK : CHECK_ADDRESSES(what, keys, err);
+	if (args->selection_bias || args->groups || args->top_groups || args->hash)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: selection bias, groups or a hash table with a softmax; sigmoid and "
+			"sqrt softplus can have them",
+			what);
+	return GPUSNAP_OK;
 }
 
-static gpusnap_status check_selection_bias(
+static gpusnap_status check_hash(
 	const char *what, const struct gsn_moe_route *args, gpusnap_error *err)
 {
+	const struct named_size sizes[] = {{"vocabulary", args->vocabulary}};
+	const struct named_address addresses[] = {
+		{"hash", args->hash, element_bytes(args->hash_dtype)},
+		{"token_ids", args->token_ids, 4}};
 	gpusnap_status status;
 
-	if (!args->selection_bias)
+	if (!args->hash && args->vocabulary)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: a vocabulary of %u without a hash table; give its address, or 0", what,
+			args->vocabulary);
+	if (!args->hash)
 		return GPUSNAP_OK;
-	status = check_dtype(what, "selection bias", args->selection_bias_dtype, false, err);
-	if (status)
-		return status;
-	{
-		const struct named_address bias[] = {{"selection bias", args->selection_bias,
-			element_bytes(args->selection_bias_dtype)}};
-
-		return CHECK_ADDRESSES(what, bias, err);
-	}
+	if (args->hash_dtype != GPUSNAP_I32 && args->hash_dtype != GPUSNAP_I64)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: 'hash' is of type %s; I32, I64 can be used", what,
+			gpusnap_dtype_name(args->hash_dtype));
+	if (args->selection_bias || args->groups || args->top_groups)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: selection bias or groups with a hash table, which leaves no choice",
+			what);
+	status = CHECK_SIZES(what, sizes, err);
+	return status ? status : CHECK_ADDRESSES(what, addresses, err);
 }
 
 gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_error *err)
@@ -161,7 +192,7 @@ gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_err
 	gpusnap_status status = CHECK_SIZES(what, sizes, err);
 
 	if (!status)
-		status = check_dtype(what, "router", args->router_dtype, false, err);
+		status = check_dtype(what, "router", args->router_dtype, err);
 	if (!status)
 		status = check_pairs(what, args->tokens, args->top_k, err);
 	if (status)
@@ -171,9 +202,15 @@ gpusnap_status gsn_moe_route_check(const struct gsn_moe_route *args, gpusnap_err
 			what, args->top_k, args->experts);
 	status = check_score(what, args, err);
 	if (!status)
+		status = check_hash(what, args, err);
+	if (!status)
 		status = check_groups(what, args, err);
 	if (!status)
-		status = check_selection_bias(what, args, err);
+		status = check_vector(what, "selection bias", args->selection_bias,
+			args->selection_bias_dtype, err);
+	if (!status)
+		status = check_vector(
+			what, "router bias", args->router_bias, args->router_bias_dtype, err);
 	if (status)
 		return status;
 	{
@@ -204,28 +241,83 @@ gpusnap_status gsn_moe_localise_check(const struct gsn_moe_localise *args, gpusn
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status check_scales(
+static bool is_scaled_dtype(gpusnap_dtype dtype)
+{
+	return dtype == GPUSNAP_F8_E4M3 || dtype == GPUSNAP_F4;
+}
+
+static gpusnap_status check_weights(
 	const char *what, const struct gsn_moe_experts *args, gpusnap_error *err)
 {
-	bool blocks = args->block_n || args->block_k;
-	const struct named_address scales[] = {
-		{"w13_scale", args->w13_scale, 4}, {"w2_scale", args->w2_scale, 4}};
-
-	if (!blocks && !args->w13_scale && !args->w2_scale)
-		return GPUSNAP_OK;
-	if (args->weight_dtype != GPUSNAP_F8_E4M3)
+	if (!is_wide_float(args->weight_dtype) && !is_scaled_dtype(args->weight_dtype))
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"%s: scales are given but the weights are %s; only F8_E4M3 is scaled", what,
-			gpusnap_dtype_name(args->weight_dtype));
+			"%s: 'w13 and w2' are of type %s; BF16, F16, F32, F8_E4M3, F4 can be used",
+			what, gpusnap_dtype_name(args->weight_dtype));
+	if (args->weight_dtype == GPUSNAP_F4 && (args->hidden % 2 || args->intermediate % 2))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: rows of %u and %u F4 elements; they must be whole bytes", what,
+			args->hidden, args->intermediate);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_scale_blocks(
+	const char *what, const struct gsn_moe_experts *args, gpusnap_error *err)
+{
+	uint32_t chunk = args->weight_dtype == GPUSNAP_F4 ? 32 : 16;
+
 	if (!args->block_n || !args->block_k)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"%s: scale blocks of %u x %u; both must be given with scales", what,
 			args->block_n, args->block_k);
-	if (args->block_k % 16)
+	if (args->block_k % chunk)
 		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"%s: scale blocks of %u columns; a multiple of 16 is needed", what,
-			args->block_k);
-	return CHECK_ADDRESSES(what, scales, err);
+			"%s: scale blocks of %u columns of %s; a multiple of %u is needed", what,
+			args->block_k, gpusnap_dtype_name(args->weight_dtype), chunk);
+	if (args->scale_dtype != GPUSNAP_F32 && args->scale_dtype != GPUSNAP_F8_E8M0)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: scales are of type %s; F32, F8_E8M0 can be used", what,
+			gpusnap_dtype_name(args->scale_dtype));
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_scales(
+	const char *what, const struct gsn_moe_experts *args, gpusnap_error *err)
+{
+	bool blocks = args->block_n || args->block_k;
+	uint32_t width = element_bytes(args->scale_dtype);
+	const struct named_address scales[] = {
+		{"w13_scale", args->w13_scale, width}, {"w2_scale", args->w2_scale, width}};
+	gpusnap_status status;
+
+	if (!blocks && !args->w13_scale && !args->w2_scale)
+		return GPUSNAP_OK;
+	if (!is_scaled_dtype(args->weight_dtype))
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: scales are given but the weights are %s; only F8_E4M3 and F4 are "
+			"scaled",
+			what, gpusnap_dtype_name(args->weight_dtype));
+	status = check_scale_blocks(what, args, err);
+	return status ? status : CHECK_ADDRESSES(what, scales, err);
+}
+
+static gpusnap_status check_activation(
+	const char *what, const struct gsn_moe_experts *args, gpusnap_error *err)
+{
+	if (args->activation != GPUSNAP_ACTIVATION_SILU &&
+		args->activation != GPUSNAP_ACTIVATION_SWIGLU_OAI)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"%s: activation %u is not known, %d (silu) and %d (swiglu of gpt-oss) are",
+			what, args->activation, GPUSNAP_ACTIVATION_SILU,
+			GPUSNAP_ACTIVATION_SWIGLU_OAI);
+	if (!(args->limit >= 0.0f) || !gsn_is_finite(args->limit))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: gate and up are limited to %g; it must be above 0, or 0 for none",
+			what, (double)args->limit);
+	if (args->weight_before_w2 > 1)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s: 'weight_before_w2' is %u; it must be 0 or 1", what,
+			args->weight_before_w2);
+	return GPUSNAP_OK;
 }
 
 gpusnap_status gsn_moe_experts_check(const struct gsn_moe_experts *args, gpusnap_error *err)
@@ -237,17 +329,19 @@ gpusnap_status gsn_moe_experts_check(const struct gsn_moe_experts *args, gpusnap
 	gpusnap_status status = CHECK_SIZES(what, sizes, err);
 
 	if (!status)
-		status = check_dtype(what, "w13 and w2", args->weight_dtype, true, err);
+		status = check_weights(what, args, err);
 	if (!status)
 		status = check_scales(what, args, err);
 	if (!status)
 		status = check_pairs(what, args->tokens, args->top_k, err);
+	if (!status)
+		status = check_activation(what, args, err);
+	if (!status)
+		status = check_vector(what, "w13 bias", args->w13_bias, args->bias_dtype, err);
+	if (!status)
+		status = check_vector(what, "w2 bias", args->w2_bias, args->bias_dtype, err);
 	if (status)
 		return status;
-	if (args->activation != GPUSNAP_ACTIVATION_SILU)
-		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
-			"%s: activation %u is not known, %d (silu) is", what, args->activation,
-			GPUSNAP_ACTIVATION_SILU);
 	{
 		uint32_t width = element_bytes(args->weight_dtype);
 		const struct named_address addresses[] = {{"x", args->x, 4}, {"ids", args->ids, 4},
@@ -283,7 +377,7 @@ gpusnap_status gsn_rms_norm_check(const struct gsn_rms_norm *args, gpusnap_error
 	gpusnap_status status = CHECK_SIZES(what, sizes, err);
 
 	if (!status)
-		status = check_dtype(what, "weight", args->weight_dtype, false, err);
+		status = check_dtype(what, "weight", args->weight_dtype, err);
 	if (status)
 		return status;
 	{

@@ -55,6 +55,7 @@ static struct gsn_moe_experts experts_of(const struct layers *l, uint32_t step)
 		.weight_dtype = l->dtype,
 		.block_n = scaled ? BLOCK : 0,
 		.block_k = scaled ? BLOCK : 0,
+		.scale_dtype = GPUSNAP_F32,
 		.x = l->x + (uint64_t)step * MOST_TOKENS * HIDDEN * 4,
 		.ids = l->ids + (uint64_t)step * MOST_TOKENS * TOP_K * 4,
 		.weights = l->router_weights,

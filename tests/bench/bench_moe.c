@@ -172,6 +172,7 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 		.weight_dtype = layer->dtype,
 		.block_n = scaled ? BLOCK : 0,
 		.block_k = scaled ? BLOCK : 0,
+		.scale_dtype = GPUSNAP_F32,
 		.x = address(layer->x),
 		.ids = address(layer->ids),
 		.weights = address(layer->router_weights),

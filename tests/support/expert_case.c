@@ -170,6 +170,7 @@ struct gsn_moe_experts expert_case_args(struct expert_case *test)
 		.w13_scale = test->block_n ? address(test->w13_scale) : 0,
 		.w2 = address(test->w2),
 		.w2_scale = test->block_n ? address(test->w2_scale) : 0,
+		.scale_dtype = GPUSNAP_F32,
 		.scratch = address(test->scratch),
 		.y = address(test->y),
 		.counters = address(&test->counters),

@@ -12,16 +12,28 @@
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
 
-enum { MAX_K = 700, MAX_ORDERED = 704, MAX_BLOCKS = MAX_K / 16 + 1, MAX_ROWS = 5 };
+enum { MAX_K = 700, MAX_ORDERED = 768, MAX_BLOCKS = MAX_K / 16 + 1, MAX_ROWS = 5 };
 enum { MAX_OUT = MAX_ROWS * GSN_DOT_TOKENS };
 
-static const char *const format_names[GSN_DOT_FORMATS] = {"F32", "F16", "BF16", "F8_E4M3"};
-static const size_t format_bytes[GSN_DOT_FORMATS] = {4, 2, 2, 1};
+static const char *const format_names[GSN_DOT_FORMATS] = {"F32", "F16", "BF16", "F8_E4M3", "F4"};
+static const size_t format_bits[GSN_DOT_FORMATS] = {32, 16, 16, 8, 4};
+
+static bool is_scaled(enum gsn_dot_format format)
+{
+	return format == GSN_DOT_F8_E4M3 || format == GSN_DOT_F4;
+}
+
+/* Rows of F4 have an even number of elements. */
+static uint32_t length_of(enum gsn_dot_format format, uint32_t k)
+{
+	return format == GSN_DOT_F4 ? k + k % 2 : k;
+}
 
 struct operands {
 	_Alignas(4) uint8_t weights[MAX_K * 4 * MAX_ROWS];
 	float x[GSN_DOT_TOKENS][MAX_K];
-	float scales[MAX_BLOCKS];
+	float scales[MAX_BLOCKS * MAX_ROWS];
+	uint8_t codes[MAX_BLOCKS * MAX_ROWS]; /* scales as E8M0 */
 };
 
 /* Weights of any size, but neither NaN nor infinite. */
@@ -33,7 +45,7 @@ static void fill_finite_weights(struct operands *op, enum gsn_dot_format format,
 
 		if (format == GSN_DOT_F32) {
 			memcpy(op->weights + 4 * i, &value, 4);
-		} else if (format == GSN_DOT_F8_E4M3) {
+		} else if (is_scaled(format)) {
 			op->weights[i] = (uint8_t)((bits & 0x7f) == 0x7f ? bits - 1 : bits);
 		} else {
 			uint16_t half = (uint16_t)(bits & 0xbfff); /* an exponent bit is clear */
@@ -49,20 +61,22 @@ static void fill(struct operands *op, enum gsn_dot_format format, uint64_t *rand
 	for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++)
 		for (uint32_t i = 0; i < MAX_K; i++)
 			op->x[t][i] = ldexpf(random_unit(random), (int)random_below(random, 8));
-	for (uint32_t i = 0; i < MAX_BLOCKS; i++)
+	for (uint32_t i = 0; i < MAX_BLOCKS * MAX_ROWS; i++) {
 		op->scales[i] = 0.01f + fabsf(random_unit(random));
+		op->codes[i] = (uint8_t)(117 + random_below(random, 20));
+	}
 }
 
 /* Inputs as the path wants them, each ending where `end` says, if it does. */
-static void order_inputs(const struct gsn_cpu_path *path, uint32_t k, const float *const *x,
-	float *end, const float **ordered)
+static void order_inputs(
+	const uint8_t *order, uint32_t k, const float *const *x, float *end, const float **ordered)
 {
 	static float memory[GSN_DOT_TOKENS][MAX_ORDERED];
 
 	for (uint32_t t = 0; t < GSN_DOT_TOKENS; t++) {
 		float *out = end ? end - gsn_dot_ordered_length(k) : memory[t];
 
-		gsn_dot_order(path->f8_order, x[t], k, out);
+		gsn_dot_order(order, x[t], k, out);
 		ordered[t] = out;
 	}
 }
@@ -87,18 +101,18 @@ static void check_paths(const struct gsn_dot_rows *rows, enum gsn_dot_format for
 
 	gsn_cpu_path_at(0)->dot[format](rows, x, GSN_DOT_TOKENS, expected);
 	for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
-		bool ordered = format == GSN_DOT_F8_E4M3 && path->f8_order;
+		const uint8_t *order = path->order[format];
 		const float *inputs[GSN_DOT_TOKENS];
 		char text[64];
 
-		if (ordered)
-			order_inputs(path, rows->k, x, end, inputs);
+		if (order)
+			order_inputs(order, rows->k, x, end, inputs);
 		(void)snprintf(
 			text, sizeof text, "%s, %s, %s", what, path->name, format_names[format]);
 		for (uint32_t tokens = 1; tokens <= GSN_DOT_TOKENS; tokens++) {
 			float got[MAX_OUT];
 
-			path->dot[format](rows, ordered ? inputs : x, tokens, got);
+			path->dot[format](rows, order ? inputs : x, tokens, got);
 			check_equal(rows, tokens, got, expected, text);
 		}
 	}
@@ -120,8 +134,9 @@ START_TEST(paths_give_the_same_bits_for_every_length)
 	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
 		fill(&op, (enum gsn_dot_format)format, &random);
 		for (uint32_t k = 1; k <= MAX_K; k += k < 280 ? 1 : 17) {
-			struct gsn_dot_rows row = {
-				.weights = op.weights, .k = k, .count = 1 + k % MAX_ROWS};
+			struct gsn_dot_rows row = {.weights = op.weights,
+				.k = length_of((enum gsn_dot_format)format, k),
+				.count = 1 + k % MAX_ROWS};
 
 			check_paths(&row, (enum gsn_dot_format)format, x, NULL, "finite");
 		}
@@ -129,22 +144,61 @@ START_TEST(paths_give_the_same_bits_for_every_length)
 }
 END_TEST
 
+/* F32 and E8M0 scales, shared by all rows and one row of them for each. */
+static void check_scales(
+	const struct operands *op, struct gsn_dot_rows rows, enum gsn_dot_format format)
+{
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(op, x);
+	for (int i = 0; i < 4; i++) {
+		rows.scale_type = i % 2 ? GSN_DOT_SCALE_E8M0 : GSN_DOT_SCALE_F32;
+		rows.scales = i % 2 ? (const void *)op->codes : op->scales;
+		rows.scale_stride = i / 2 ? (rows.k + rows.block_k - 1) / rows.block_k : 0;
+		check_paths(&rows, format, x, NULL, i % 2 ? "E8M0 scales" : "F32 scales");
+	}
+}
+
 START_TEST(paths_give_the_same_bits_for_every_scale_block)
 {
 	const uint32_t blocks[] = {16, 32, 48, 64, 80, 96, 112, 128, 160, 256, 1024};
+	const enum gsn_dot_format formats[] = {GSN_DOT_F8_E4M3, GSN_DOT_F4};
 	uint64_t random = random_seed(2);
 	static struct operands op;
-	const float *x[GSN_DOT_TOKENS];
 
-	token_pointers(&op, x);
-	fill(&op, GSN_DOT_F8_E4M3, &random);
-	for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+	for (size_t i = 0; i < 2 * sizeof blocks / sizeof blocks[0]; i++) {
+		enum gsn_dot_format format = formats[i % 2];
+
+		if (format == GSN_DOT_F4 && blocks[i / 2] % 32)
+			continue;
+		fill(&op, format, &random);
 		for (uint32_t k = 1; k <= MAX_K; k += 13) {
-			struct gsn_dot_rows row = {
-				op.weights, op.scales, k, blocks[b], 1 + k % MAX_ROWS};
+			struct gsn_dot_rows rows = {.weights = op.weights,
+				.k = length_of(format, k),
+				.block_k = blocks[i / 2],
+				.count = 1 + k % MAX_ROWS};
 
-			check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "scaled");
+			check_scales(&op, rows, format);
 		}
+	}
+}
+END_TEST
+
+/* Codes 0, a subnormal, and 255, which is NaN, among others. */
+START_TEST(paths_give_the_same_bits_for_every_e8m0_scale)
+{
+	uint64_t random = random_seed(6);
+	static struct operands op;
+
+	fill(&op, GSN_DOT_F4, &random);
+	for (uint32_t code = 0; code < 256; code++) {
+		struct gsn_dot_rows rows = {
+			.weights = op.weights, .k = 32 + 2 * code, .block_k = 32, .count = 2};
+
+		memset(op.codes, 127, sizeof op.codes);
+		op.codes[random_below(&random, (rows.k + 31) / 32)] = (uint8_t)code;
+		check_scales(&op, rows, GSN_DOT_F4);
+		check_scales(&op, rows, GSN_DOT_F8_E4M3);
 	}
 }
 END_TEST
@@ -159,9 +213,10 @@ START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
 	token_pointers(&op, x);
 	for (int round = 0; round < 400; round++) {
 		enum gsn_dot_format format = (enum gsn_dot_format)(round % GSN_DOT_FORMATS);
-		uint32_t k = 1 + (uint32_t)random_below(&random, round % 3 ? 40 : MAX_K);
+		uint32_t k = length_of(
+			format, 1 + (uint32_t)random_below(&random, round % 3 ? 40 : MAX_K - 1));
 		struct gsn_dot_rows row = {
-			.weights = op.weights, .k = k, .block_k = 16, .count = MAX_ROWS};
+			.weights = op.weights, .k = k, .block_k = 32, .count = MAX_ROWS};
 
 		fill(&op, format, &random);
 		for (uint32_t i = 0; i < k; i++) {
@@ -169,13 +224,13 @@ START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
 			size_t row_at = at + k * random_below(&random, MAX_ROWS);
 			uint32_t bits = (uint32_t)random_u64(&random);
 
-			memcpy(op.weights + row_at * format_bytes[format], &bits,
-				format_bytes[format]);
+			memcpy(op.weights + row_at * format_bits[format] / 8, &bits,
+				(format_bits[format] + 7) / 8);
 			bits = (uint32_t)random_u64(&random);
 			memcpy(&op.x[i % GSN_DOT_TOKENS][at], &bits, 4);
-			memcpy(&op.scales[at / 16], &bits, round % 5 == 0 ? 4 : 0);
+			memcpy(&op.scales[at / 32], &bits, round % 7 == 0 ? 4 : 0);
 		}
-		row.scales = format == GSN_DOT_F8_E4M3 && round % 2 ? op.scales : NULL;
+		row.scales = is_scaled(format) && round % 2 ? op.scales : NULL;
 		check_paths(&row, format, x, NULL, "any bits");
 	}
 }
@@ -193,7 +248,11 @@ START_TEST(a_bad_scale_spoils_its_own_block_only)
 	memset(op.weights, 0x38, sizeof op.weights); /* 1.0 */
 	for (uint32_t block = 16; block <= 128; block *= 2) {
 		for (uint32_t k = 1; k <= 400; k += 3) {
-			struct gsn_dot_rows row = {op.weights, op.scales, k, block, 1};
+			struct gsn_dot_rows row = {.weights = op.weights,
+				.scales = op.scales,
+				.k = k,
+				.block_k = block,
+				.count = 1};
 			uint32_t last = (k - 1) / block;
 			float saved = op.scales[last], out[MAX_OUT];
 
@@ -233,10 +292,15 @@ START_TEST(no_path_reads_behind_the_row)
 	float *ordered_end = guarded_end(&bytes);
 
 	for (int format = 0; format < GSN_DOT_FORMATS; format++) {
-		for (uint32_t k = 1; k <= 300; k++) {
+		for (uint32_t i = 1; i <= 300; i++) {
+			uint32_t k = length_of((enum gsn_dot_format)format, i);
+			bool codes = i % 2;
+			uint32_t blocks = (k + 31) / 32;
 			struct gsn_dot_rows row = {
-				.weights = row_end - format_bytes[format] * k * 2,
-				.scales = scale_end - (k + 31) / 32,
+				.weights = row_end - format_bits[format] * k * 2 / 8,
+				.scales = codes ? (const void *)((uint8_t *)scale_end - blocks)
+						: scale_end - blocks,
+				.scale_type = codes ? GSN_DOT_SCALE_E8M0 : GSN_DOT_SCALE_F32,
 				.k = k,
 				.block_k = 32,
 				.count = 2};
@@ -255,28 +319,38 @@ START_TEST(no_path_reads_behind_the_row)
 }
 END_TEST
 
-START_TEST(silu_has_the_same_bits_on_every_path)
+static void check_activations(struct gsn_activation activation, const float *gate, const float *up)
+{
+	const struct gsn_cpu_path *path;
+	float expected[67], got[67];
+
+	gsn_cpu_path_at(0)->activate(activation, gate, up, 67, expected);
+	for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
+		path->activate(activation, gate, up, 67, got);
+		for (int j = 0; j < 67; j++)
+			ck_assert_msg(gsn_float_bits(gsn_canonical(got[j])) ==
+					      gsn_float_bits(gsn_canonical(expected[j])),
+				"%s: activation %u of %a", path->name, activation.kind,
+				(double)gate[j]);
+	}
+}
+
+START_TEST(activations_have_the_same_bits_on_every_path)
 {
 	uint64_t random = random_seed(5);
-	float gate[67], up[67], expected[67], got[67];
-	const struct gsn_cpu_path *path;
+	float gate[67], up[67];
 
-	for (int round = 0; round < 300; round++) {
+	for (int round = 0; round < 600; round++) {
 		for (int i = 0; i < 67; i++) {
 			uint32_t bits = (uint32_t)random_u64(&random);
 
 			gate[i] = round % 2 ? 30.0f * random_unit(&random)
 					    : gsn_float_from_bits(bits);
-			up[i] = random_unit(&random);
+			up[i] = 10.0f * random_unit(&random);
 		}
-		gsn_cpu_path_at(0)->silu_mul(gate, up, 67, expected);
-		for (size_t i = 1; (path = gsn_cpu_path_at(i)); i++) {
-			path->silu_mul(gate, up, 67, got);
-			for (int j = 0; j < 67; j++)
-				ck_assert_msg(gsn_float_bits(gsn_canonical(got[j])) ==
-						      gsn_float_bits(gsn_canonical(expected[j])),
-					"%s: silu(%a)", path->name, (double)gate[j]);
-		}
+		check_activations((struct gsn_activation){(uint32_t)(round / 2 % 2) + 1,
+					  round / 4 % 2 ? 7.0f : INFINITY},
+			gate, up);
 	}
 }
 END_TEST
@@ -329,10 +403,11 @@ int main(void)
 	const TTest *const tests[] = {
 		paths_give_the_same_bits_for_every_length,
 		paths_give_the_same_bits_for_every_scale_block,
+		paths_give_the_same_bits_for_every_e8m0_scale,
 		paths_give_the_same_bits_for_any_weights_and_inputs,
 		a_bad_scale_spoils_its_own_block_only,
 		no_path_reads_behind_the_row,
-		silu_has_the_same_bits_on_every_path,
+		activations_have_the_same_bits_on_every_path,
 		paths_are_found_by_their_names_only,
 #if defined(__x86_64__)
 		paths_are_those_that_the_kernel_allows,

@@ -47,7 +47,7 @@ START_TEST(a_faulty_module_is_refused_by_what_is_wrong_with_it)
 	gpusnap_error err;
 
 	ck_fails(gsn_device_module_load(MODULE("fake-abi"), "cuda", &ops, &err),
-		GPUSNAP_E_UNSUPPORTED, "has ABI 4711, this build needs 1");
+		GPUSNAP_E_UNSUPPORTED, "has ABI 4711, this build needs 2");
 	ck_fails(gsn_device_module_load(MODULE("fake-slots"), "cuda", &ops, &err),
 		GPUSNAP_E_UNSUPPORTED, "does not provide 'query'");
 	ck_fails(gsn_device_module_load(MODULE("fake-symbol"), "cuda", &ops, &err),

@@ -2,6 +2,7 @@
 /* What the MoE kernels refuse, and that a refused call writes nothing. */
 #include "kernels/moe_args.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <gpusnap/moe.h>
@@ -40,6 +41,7 @@ static const struct gsn_moe_experts good_experts = {.tokens = 1,
 	.w13_scale = 0x6000,
 	.w2 = 0x7001,
 	.w2_scale = 0x8000,
+	.scale_dtype = GPUSNAP_F32,
 	.scratch = 0x9000,
 	.y = 0xa000,
 	.counters = 0xb000};
@@ -74,6 +76,38 @@ START_TEST(route_refuses_what_it_cannot_do)
 	ROUTE_REFUSED(x, 0, GPUSNAP_E_INVALID, "address of 'x' is 0");
 	ROUTE_REFUSED(router, 0x2001, GPUSNAP_E_INVALID, "'router', 0x2001, is no multiple");
 	ROUTE_REFUSED(counters, 0x6004, GPUSNAP_E_INVALID, "'counters', 0x6004");
+	ROUTE_REFUSED(selection_bias, 0x7000, GPUSNAP_E_UNSUPPORTED, "selection bias, groups or");
+	ROUTE_REFUSED(groups, 2, GPUSNAP_E_UNSUPPORTED, "selection bias, groups or");
+	ROUTE_REFUSED(hash, 0x7000, GPUSNAP_E_UNSUPPORTED, "a hash table with a softmax");
+	ROUTE_REFUSED(score, GPUSNAP_SCORE_SQRT_SOFTPLUS, GPUSNAP_E_INVALID, "'keys' is 0");
+	ROUTE_REFUSED(router_bias, 0x7000, GPUSNAP_E_UNSUPPORTED, "'router bias' is of type BOOL");
+	ROUTE_REFUSED(vocabulary, 9, GPUSNAP_E_INVALID, "a vocabulary of 9 without a hash table");
+}
+END_TEST
+
+START_TEST(hash_routing_refuses_what_it_cannot_do)
+{
+	struct gsn_moe_route good = good_route;
+	gpusnap_error err;
+
+	good.score = GPUSNAP_SCORE_SQRT_SOFTPLUS;
+	good.hash_dtype = GPUSNAP_I64;
+	good.hash = 0x7000;
+	good.token_ids = 0x8000;
+	good.vocabulary = 100;
+	ck_ok(gsn_moe_route_check(&good, &err));
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, hash_dtype, GPUSNAP_U32,
+		GPUSNAP_E_UNSUPPORTED, "'hash' is of type U32");
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, hash, 0x7004, GPUSNAP_E_INVALID,
+		"'hash', 0x7004, is no multiple");
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, token_ids, 0, GPUSNAP_E_INVALID,
+		"'token_ids' is 0");
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, vocabulary, 0, GPUSNAP_E_INVALID,
+		"'vocabulary' is 0");
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, groups, 2, GPUSNAP_E_INVALID,
+		"which leaves no choice");
+	REFUSED(struct gsn_moe_route, gsn_moe_route_check, good, selection_bias, 0x9000,
+		GPUSNAP_E_INVALID, "which leaves no choice");
 }
 END_TEST
 
@@ -95,6 +129,30 @@ START_TEST(experts_refuse_what_they_cannot_do)
 	EXPERTS_REFUSED(w2_scale, 0, GPUSNAP_E_INVALID, "'w2_scale' is 0");
 	EXPERTS_REFUSED(mask, 0, GPUSNAP_E_INVALID, "'mask' is 0");
 	EXPERTS_REFUSED(y, 0xa002, GPUSNAP_E_INVALID, "'y', 0xa002");
+	EXPERTS_REFUSED(scale_dtype, GPUSNAP_BF16, GPUSNAP_E_UNSUPPORTED, "of type BF16; F32, F8_");
+	EXPERTS_REFUSED(limit, -1.0f, GPUSNAP_E_INVALID, "limited to -1");
+	EXPERTS_REFUSED(limit, NAN, GPUSNAP_E_INVALID, "limited to nan");
+	EXPERTS_REFUSED(limit, INFINITY, GPUSNAP_E_INVALID, "limited to inf");
+	EXPERTS_REFUSED(weight_before_w2, 2, GPUSNAP_E_INVALID, "'weight_before_w2' is 2");
+	EXPERTS_REFUSED(w13_bias, 0x1000, GPUSNAP_E_UNSUPPORTED, "'w13 bias' is of type BOOL");
+	EXPERTS_REFUSED(w2_bias, 0x1000, GPUSNAP_E_UNSUPPORTED, "'w2 bias' is of type BOOL");
+	EXPERTS_REFUSED(weight_dtype, GPUSNAP_F4, GPUSNAP_E_UNSUPPORTED, "a multiple of 32");
+}
+END_TEST
+
+START_TEST(f4_rows_are_whole_bytes)
+{
+	struct gsn_moe_experts args = good_experts;
+	gpusnap_error err;
+
+	args.weight_dtype = GPUSNAP_F4;
+	args.scale_dtype = GPUSNAP_F8_E8M0;
+	args.block_n = 1;
+	args.block_k = 32;
+	args.w13_scale = 0x6001;
+	ck_ok(gsn_moe_experts_check(&args, &err));
+	args.intermediate = 9;
+	ck_fails(gsn_moe_experts_check(&args, &err), GPUSNAP_E_INVALID, "rows of 8 and 9 F4");
 }
 END_TEST
 
@@ -166,6 +224,8 @@ int main(void)
 	const TTest *const tests[] = {
 		route_refuses_what_it_cannot_do,
 		experts_refuse_what_they_cannot_do,
+		hash_routing_refuses_what_it_cannot_do,
+		f4_rows_are_whole_bytes,
 		scales_may_be_absent_from_f8,
 		the_other_launches_refuse_what_they_cannot_do,
 		a_refused_call_touches_nothing,
