@@ -144,7 +144,7 @@ START_TEST(every_failed_device_call_is_told_and_survived)
 	unsigned n;
 	gpusnap_error err;
 
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	shape.device = &faulty.device;
 	faulty.ops.caps &= ~(uint32_t)GSN_CAP_HOST_ADDRESSABLE;
 	moe_state_make(&state, &shape);
@@ -185,7 +185,7 @@ START_TEST(a_device_that_the_host_cannot_address_gives_the_same_record)
 	gpusnap_error err;
 
 	moe_state_make(&near, &shape);
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	shape.device = &faulty.device;
 	faulty.ops.caps &= ~(uint32_t)GSN_CAP_HOST_ADDRESSABLE;
 	moe_state_make(&far, &shape);

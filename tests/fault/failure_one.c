@@ -187,7 +187,7 @@ static void check_fresh_process(const char *path, const struct moe_state *old, b
 	gpusnap_json *json;
 	gpusnap_error err;
 
-	ck_ok(gpusnap_device_open("host", &fresh.device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &fresh.device, &err));
 	ck_ok(gpusnap_registry_from_snapshot(
 		fresh.device, path, NULL, NULL, &fresh.registry, &report, &err));
 	bind_again(old, &fresh);

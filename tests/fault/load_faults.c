@@ -29,7 +29,7 @@ START_TEST(every_failing_allocation_is_survived)
 	bool more = true;
 	gpusnap_error err;
 
-	ck_ok(gpusnap_device_open("host", &device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &device, &err));
 	for (long n = 0; more; n++) {
 		gpusnap_registry *registry;
 		gpusnap_loaded loaded;
@@ -64,7 +64,7 @@ static void fail_device_call(enum faulty_call call, unsigned n, bool *ret_reache
 	gpusnap_status st;
 	gpusnap_error err;
 
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	ck_ok(gpusnap_registry_create(&faulty.device, NULL, &registry, &err));
 	faulty_arm(&faulty, call, n, GPUSNAP_E_DEVICE);
 	st = gpusnap_load(registry, DIRECTORY, NULL, &loaded, &err);
@@ -114,7 +114,7 @@ START_TEST(a_shard_that_shrinks_before_it_is_read_is_named)
 
 	tempdir_make(folder, scratch);
 	copy_checkpoint(DIRECTORY, folder);
-	ck_ok(gpusnap_device_open("host", &device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &device, &err));
 	ck_ok(gsn_checkpoint_open(folder, &checkpoint, &err));
 	ck_ok(gsn_config_read(folder, &config, &err));
 	ck_ok(gsn_rank_state_build(&checkpoint, &config, &rank, &state, &err));

@@ -109,7 +109,7 @@ START_TEST(every_failed_allocation_of_a_registration_changes_nothing)
 {
 	struct faulty_device faulty;
 
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	for (long n = 0;; n++) {
 		gpusnap_registry *registry = NULL;
 		gpusnap_error err;

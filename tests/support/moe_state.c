@@ -247,7 +247,7 @@ void moe_state_open(
 	gpusnap_error err;
 
 	if (!device) {
-		ck_ok(gpusnap_device_open("host", &state->device, &err));
+		ck_ok(gpusnap_device_open(test_device(), &state->device, &err));
 		device = state->device;
 	}
 	ck_ok(gpusnap_registry_create(device, ranks, &state->registry, &err));

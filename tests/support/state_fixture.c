@@ -84,7 +84,7 @@ void state_open(struct state *state, const gpusnap_registry_options *registry_op
 	gpusnap_error err;
 
 	memset(state, 0, sizeof *state);
-	faulty_open(&state->faulty, "host");
+	faulty_open(&state->faulty, test_device());
 	ck_ok(gpusnap_registry_create(
 		&state->faulty.device, registry_options, &state->registry, &err));
 	for (size_t r = 0; r < STATE_REGIONS; r++)

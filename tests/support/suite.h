@@ -29,6 +29,14 @@
 			err.message, (text));                                                      \
 	} while (0)
 
+/* The device that suites of the library run on: "host", or one of a stand-in (tests/fake). */
+static inline const char *test_device(void)
+{
+	const char *name = getenv("GPUSNAP_TEST_DEVICE");
+
+	return name ? name : "host";
+}
+
 /* Run one test case of these functions; the value for main() to return. */
 static inline int run_suite(const char *name, const TTest *const *tests, size_t count)
 {

@@ -60,7 +60,7 @@ static void open_rank(struct rank *rank, const gpusnap_load_options *options)
 	ro.ep_rank = options->ep_rank;
 	ro.ep_size = options->ep_size;
 	memset(rank, 0, sizeof *rank);
-	ck_ok(gpusnap_device_open("host", &rank->device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &rank->device, &err));
 	ck_ok(gpusnap_registry_create(rank->device, &ro, &rank->registry, &err));
 }
 

@@ -39,7 +39,7 @@ static void scene_open(struct scene *scene, const char *folder)
 	scene->options.replace = true;
 	scene->options.read_back = true;
 	tempdir_join(scene->path, folder, "state.gsnap");
-	ck_ok(gpusnap_device_open("host", &scene->device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &scene->device, &err));
 	live_open(&scene->state, scene->device);
 	id = live_region(&scene->state, "weights", 8 * LEAF, GPUSNAP_POLICY_KEEP, &random);
 	live_buffer(&scene->state, "w", id, 4096, 3 * LEAF + 77);

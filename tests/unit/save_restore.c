@@ -25,7 +25,7 @@ static gpusnap_device *open_host(void)
 	gpusnap_device *device;
 	gpusnap_error err;
 
-	ck_ok(gpusnap_device_open("host", &device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &device, &err));
 	return device;
 }
 
@@ -564,7 +564,7 @@ static void *save_in_thread(void *argument)
 	options.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
 	options.io.engine = GPUSNAP_IO_THREADS;
 
-	saver->status = gpusnap_device_open("host", &device, &saver->err);
+	saver->status = gpusnap_device_open(test_device(), &device, &saver->err);
 	if (saver->status)
 		return NULL;
 	live_random(&state, device, saver->seed);
@@ -808,7 +808,7 @@ START_TEST(a_passing_fault_on_the_way_to_the_device_is_healed_a_lasting_one_name
 	gpusnap_error err;
 
 	tempdir_join(path, disk, "healed.gsnap");
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	live_random(&state, &faulty.device, 43);
 	ck_ok(gpusnap_save(state.registry, path, NULL, NULL, &err));
 	live_scribble(state.registry);
@@ -839,7 +839,7 @@ START_TEST(any_device_failure_leaves_the_old_file_or_an_unusable_region)
 
 	tempdir_make(folder, disk);
 	tempdir_join(path, folder, "faults.gsnap");
-	faulty_open(&faulty, "host");
+	faulty_open(&faulty, test_device());
 	live_random(&state, &faulty.device, 45);
 	for (n = 1;; n++) {
 		gpusnap_status status;

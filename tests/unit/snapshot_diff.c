@@ -54,7 +54,7 @@ START_TEST(each_kind_of_difference_is_told)
 	gpusnap_error err;
 	uint32_t id;
 
-	ck_ok(gpusnap_device_open("host", &device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &device, &err));
 	live_open(&state, device);
 	id = live_region(&state, "weights", 10 * LEAF, GPUSNAP_POLICY_KEEP, &random);
 	live_buffer(&state, "same", id, 0, LEAF);

@@ -27,7 +27,7 @@ static void saved_open(struct saved *saved, const char *name)
 	uint32_t id;
 
 	tempdir_join(saved->path, folder, name);
-	ck_ok(gpusnap_device_open("host", &saved->device, &err));
+	ck_ok(gpusnap_device_open(test_device(), &saved->device, &err));
 	live_open(&saved->state, saved->device);
 	id = live_region(&saved->state, "weights", 9 * LEAF, GPUSNAP_POLICY_KEEP, &random);
 	live_buffer(&saved->state, "w13", id, 4096, 3 * LEAF + 77);
