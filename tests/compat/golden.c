@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every golden snapshot is answered as its name says, by the functions of formats alone. */
+/*
+ * Every golden snapshot is answered as its name says: by the functions of formats alone, and what
+ * only a chain shows, when the file is opened with its parents.
+ */
 #include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
@@ -8,6 +11,7 @@
 
 #include <gpusnap/moe.h>
 #include <gpusnap/probe.h>
+#include <gpusnap/snapshot.h>
 
 #include "tests/support/file.h"
 #include "tests/support/gsnap_make.h"
@@ -51,6 +55,48 @@ static gpusnap_status read_golden(const char *folder, const char *name, gpusnap_
 	return status;
 }
 
+/* As read_golden(), then with the chain. */
+static gpusnap_status open_golden(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	gpusnap_snapshot *snapshot;
+	gpusnap_status status = read_golden(folder, name, NULL);
+
+	if (status)
+		return status;
+	ck_assert_int_lt(snprintf(path, sizeof path, GOLDEN "%s/%s", folder, name), PATH_MAX);
+	status = gpusnap_snapshot_open(path, &snapshot, &err);
+	if (!status)
+		gpusnap_snapshot_close(snapshot);
+	return status;
+}
+
+START_TEST(a_golden_chain_gives_each_state)
+{
+	static const char *const names[] = {"leaves", "delta_1", "delta_2"};
+	gpusnap_snapshot *links[3];
+	gpusnap_differences differences;
+	gpusnap_damage damage;
+	char path[PATH_MAX];
+
+	for (int i = 0; i < 3; i++) {
+		(void)snprintf(path, sizeof path, GOLDEN "good/%s.gsnap", names[i]);
+		ck_ok(gpusnap_snapshot_open(path, &links[i], &err));
+		ck_assert_uint_eq(gpusnap_snapshot_link_count(links[i]), i + 1);
+		ck_ok(gpusnap_snapshot_verify(links[i], NULL, &damage, NULL, &err));
+		ck_assert_uint_eq(damage.count, 0);
+		gpusnap_damage_release(&damage);
+	}
+	ck_ok(gpusnap_snapshot_diff(links[0], links[2], &differences, &err));
+	ck_assert_uint_eq(differences.count, 2);
+	ck_assert_uint_eq(differences.items[0].leaves_changed, 1);
+	ck_assert_uint_eq(differences.items[1].bytes_changed, 1000);
+	gpusnap_differences_release(&differences);
+	for (int i = 0; i < 3; i++)
+		gpusnap_snapshot_close(links[i]);
+}
+END_TEST
+
 START_TEST(good_files_are_read)
 {
 	DIR *folder = opendir(GOLDEN "good");
@@ -61,11 +107,11 @@ START_TEST(good_files_are_read)
 	while ((entry = readdir(folder)) != NULL) {
 		if (!is_golden(entry))
 			continue;
-		ck_ok(read_golden("good", entry->d_name, NULL));
+		ck_ok(open_golden("good", entry->d_name));
 		count++;
 	}
 	ck_assert_int_eq(closedir(folder), 0);
-	ck_assert_int_ge(count, 7);
+	ck_assert_int_ge(count, 10);
 }
 END_TEST
 
@@ -83,14 +129,14 @@ START_TEST(bad_files_are_answered_as_their_names_say)
 			continue;
 		expected = expected_status(entry->d_name);
 		ck_assert_int_lt((int)expected, 0);
-		got = read_golden("bad", entry->d_name, NULL);
+		got = open_golden("bad", entry->d_name);
 		ck_assert_msg(got == expected, "%s: %s (%s)", entry->d_name,
 			gpusnap_status_name(got), got ? err.message : "read");
 		ck_assert_msg(err.message[0] != '\0', "%s: no message", entry->d_name);
 		count++;
 	}
 	ck_assert_int_eq(closedir(folder), 0);
-	ck_assert_int_ge(count, 45);
+	ck_assert_int_ge(count, 60);
 }
 END_TEST
 
@@ -120,6 +166,7 @@ int main(void)
 		good_files_are_read,
 		bad_files_are_answered_as_their_names_say,
 		records_of_a_golden_file_are_read,
+		a_golden_chain_gives_each_state,
 	};
 
 	return RUN_SUITE("golden", tests);

@@ -5,7 +5,7 @@
 gsnap_reader.py [--quiet] FILE...
 
 Prints the entries of each file with their digests and checks everything that the specification
-tells a reader to check. Digests need the module `xxhash` (PyPI); without it only the structure is
+tells a reader to check, of a delta with all files of its chain, which must lie beside it. Digests need the module `xxhash` (PyPI); without it only the structure is
 checked, which is said on stderr. Exit status: 0 all files are whole, 1 at least one is not, 2 usage.
 """
 
@@ -30,6 +30,8 @@ NAME_MAX = 4096
 INTEGER_MAX = 2**63 - 1
 EXPERTS_MAX = 65536
 WIDTH_MAX = 1_048_576
+DEPTH_MAX, ENTRIES_MAX, RUNS_MAX = 8, 2_162_688, 524_288
+FEATURE_DELTA = 1
 LEAVES, SEAL = "gpusnap.leaves", "gpusnap.seal"
 BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8,
         "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
@@ -133,17 +135,17 @@ def read_seal(data, file_bytes):
     version, length, required, _ = struct.unpack_from("<IIQQ", data, 8)
     need(version != 0, "version 0")
     need(version == 1, f"version {version}, this reader reads 1", "unsupported")
-    need(required == 0, f"required features {required:#x}, this reader knows none", "unsupported")
+    need(required & ~FEATURE_DELTA == 0, f"required features {required:#x}, this reader knows 0x1", "unsupported")
     file_length, data_offset, leaf_count, leaf_log2 = struct.unpack_from("<QQQI", data, 112)
     need(length == SEAL_BYTES and leaf_log2 == 16, f"seal of {length} bytes, leaves of 2^{leaf_log2}")
     need(not any(data[140:4080]), "reserved bytes of the seal are not zero")
-    need(not any(data[96:112]), "a parent root without the feature for it")
+    need(any(data[96:112]) == (required == FEATURE_DELTA), "a parent root without the feature for it, or reversed")
     need_digest(data[8:12] + data[48:80] + data[112:120] + data[96:112], data[80:96], "root")
     need(file_length == file_bytes, f"file of {file_bytes} bytes, its seal says {file_length}")
     need(data_offset % 4096 == 0 and data_offset != 0, f"data begins at {data_offset}")
     need(data_offset + 16 * leaf_count + SEAL_BYTES <= file_bytes, f"{leaf_count} leaves do not fit")
     return {"uuid": str(uuid.UUID(bytes=data[32:48])), "header": data[48:64], "leaves": data[64:80],
-            "root": data[80:96], "data": data_offset, "leaf_count": leaf_count, "file": file_length}
+            "root": data[80:96], "parent": data[96:112] if required else None, "data": data_offset, "leaf_count": leaf_count, "file": file_length}
 
 
 # ---- header, section 2 ----
@@ -267,6 +269,75 @@ def check_cover(regions, extents):
         need(at == region["bytes"] or region["unclaimed"] != "keep", f"region {number}: bytes from {at} are lost")
 
 
+# ---- deltas, section 3.5 ----
+
+def leaves_of(size):
+    return -(-size // LEAF_BYTES)
+
+
+def alignment(size):
+    return min(size & -size, 4096)
+
+
+def read_runs(obj, size):
+    runs, at = [], 0
+    for run in member(obj, "changed", list):
+        first, count = integers({"run": run}, "run", 0, 2) if isinstance(run, list) and len(run) == 2 else (0, 0)
+        need(count > 0 and first >= at, f"run {run} is none, or begins before {at}")
+        need(first + count <= leaves_of(size), f"run {run} leaves its {leaves_of(size)} leaves")
+        runs.append((first, count))
+        at = first + count
+    return runs
+
+
+def read_entry(obj, regions, buffers):
+    """(name, dtype, shape, size, runs of leaves that the file holds)."""
+    name, size = text(obj, "name"), integer(obj, "bytes")
+    if name.startswith("gpusnap."):
+        raw_range(name, size, regions)
+        return name, "U8", [size], size, read_runs(obj, size)
+    buffer = buffers.get(name)
+    need(buffer and buffer["kept"], f"entry '{name}' is no kept buffer of the plan")
+    need(size == buffer["bytes"], f"entry '{name}' has {size} bytes, its buffer {buffer['bytes']}")
+    return name, buffer["dtype"], buffer["shape"], size, read_runs(obj, size)
+
+
+def read_delta(delta, tensors, regions, buffers):
+    """The hint, the depth, and the entries with (offset in the data section) of what is held."""
+    hint, depth = text(delta, "parent"), integer(delta, "depth", 1, 2**32 - 1)
+    need("/" not in hint and hint not in (".", ".."), f"'parent' is '{hint}'")
+    need(depth <= DEPTH_MAX, f"depth {depth}", "limit")
+    listed = member(delta, "entries", list)
+    need(len(listed) <= ENTRIES_MAX, f"{len(listed)} entries", "limit")
+    entries = [read_entry(obj, regions, buffers) for obj in listed]
+    need(sum(len(entry[4]) for entry in entries) <= RUNS_MAX, "too many runs", "limit")
+    names = [entry[0] for entry in entries]
+    need(len(names) == len(set(names)), "two entries have one name")
+    need({n for n, b in buffers.items() if b["kept"]} <= set(names), "a kept buffer is no entry")
+    for before, entry in zip(entries, entries[1:]):
+        need(alignment(before[3]) >= alignment(entry[3]), f"entry '{entry[0]}' is out of order")
+    held = {tensor[0]: tensor for tensor in tensors}
+    places = []
+    for number, (name, _, _, size, runs) in enumerate(entries):
+        last = sum(runs[-1]) == leaves_of(size) if runs else False
+        wanted = sum(count for _, count in runs) * LEAF_BYTES - (leaves_of(size) * LEAF_BYTES - size if last else 0)
+        tensor = held.pop(f"gpusnap.delta/{number}", None)
+        need(bool(tensor) == bool(runs), f"entry '{name}': its changed leaves are no tensor")
+        need(not tensor or tensor[1:3] == ("U8", [wanted]), f"entry '{name}': changed leaves of {wanted} bytes")
+        places.append(tensor[3] if tensor else 0)
+    need(not held, f"tensors {sorted(held)} are no changed leaves")
+    return {"hint": hint, "depth": depth, "entries": entries, "places": places}
+
+
+def check_delta_cover(entries, regions, buffers):
+    extents = [(b["region"], b["offset"], b["offset"] + b["bytes"], b["name"]) for b in buffers.values()]
+    for name, _, _, size, _ in entries:
+        if name.startswith("gpusnap."):
+            region, offset = raw_range(name, size, regions)
+            extents.append((region, offset, offset + size, name))
+    check_cover(regions, extents)
+
+
 def check_tensors(tensors, regions, buffers):
     """Each tensor is a kept buffer or a raw range, and each kept buffer is there."""
     extents = [(b["region"], b["offset"], b["offset"] + b["bytes"], b["name"]) for b in buffers.values()]
@@ -301,8 +372,12 @@ def read_plan(plan, tensors):
     names = [b["name"] for b in read] + [check_view(obj, buffers) for obj in lists["views"]]
     need(len(names) == len(set(names)), "two buffers or views have one name")
     need(not any(n.startswith("gpusnap.") or n == "__metadata__" for n in names), "a reserved name is taken")
-    check_tensors(tensors, by_id, buffers)
-    return buffers
+    if "delta" not in plan:
+        check_tensors(tensors, by_id, buffers)
+        return buffers, None
+    delta = read_delta(member(plan, "delta", dict), tensors, by_id, buffers)
+    check_delta_cover(delta["entries"], by_id, buffers)
+    return buffers, delta
 
 
 # ---- records, section 6 ----
@@ -371,50 +446,113 @@ def check_records(records):
         check_probe(records["probe"])
 
 
+# ---- one file: checks 1 to 14 of section 5.1 ----
+
+class File:
+    """A file whose structure is right: entries (name, dtype, shape, size, runs), leaf table, places."""
+
+    def __init__(self, path):
+        self.path = path
+        self.stream = open(path, "rb")
+        self.identity = os.fstat(self.stream.fileno())[1:3]
+        file_bytes = os.fstat(self.stream.fileno()).st_size
+        need(file_bytes >= SEAL_BYTES, f"not a snapshot: {file_bytes} bytes")
+        self.stream.seek(file_bytes - SEAL_BYTES)
+        self.seal = seal = read_seal(self.stream.read(SEAL_BYTES), file_bytes)
+        self.stream.seek(0)
+        need(seal["data"] - 8 <= HEADER_MAX, f"header of {seal['data']} bytes")
+        head = self.stream.read(seal["data"])
+        need_digest(head, seal["header"], "header")
+        need(struct.unpack_from("<Q", head)[0] == seal["data"] - 8, "header length and data offset disagree")
+        need(head[8:9] == b"{", "header does not begin with '{'")
+        header = parse_json(head[8:], "header")
+        tensors, leaves = split_tensors(read_tensors(header, file_bytes - seal["data"]))
+        self.plan = parse_json(text_of_plan(header), "plan")
+        self.buffers, delta = read_plan(self.plan, tensors)
+        need(self.plan["uuid"].lower() == seal["uuid"], f"plan of {self.plan['uuid']}, seal of {seal['uuid']}")
+        need(bool(delta) == bool(seal["parent"]), "plan and seal disagree whether this is a delta")
+        self.hint, self.depth = (delta["hint"], delta["depth"]) if delta else (None, 0)
+        self.entries = delta["entries"] if delta else [
+            (name, dtype, shape, end - begin, [(0, leaves_of(end - begin))]) for name, dtype, shape, begin, end in tensors]
+        places = delta["places"] if delta else [tensor[3] for tensor in tensors]
+        self.places = {entry[0]: (seal["data"] + place, entry[4]) for entry, place in zip(self.entries, places)}
+        self.read_leaves(leaves)
+
+    def read_leaves(self, leaves):
+        seal, count = self.seal, sum(leaves_of(entry[3]) for entry in self.entries)
+        need(leaves[2][0] == seal["leaf_count"] == count, f"{leaves[2][0]} digests for {count} leaves")
+        self.stream.seek(seal["data"] + leaves[3])
+        table = self.stream.read(16 * count)
+        need_digest(table, seal["leaves"], "leaf table")
+        self.tables, at = {}, 0
+        for name, _, _, size, _ in self.entries:
+            self.tables[name] = table[at:at + 16 * leaves_of(size)]
+            at += 16 * leaves_of(size)
+
+    def offset_of(self, name, leaf):
+        """Where the file holds a leaf; None when it does not."""
+        offset, runs = self.places[name]
+        for first, count in runs:
+            if first <= leaf < first + count:
+                return offset + (leaf - first) * LEAF_BYTES
+            offset += count * LEAF_BYTES
+        return None
+
+
+# ---- chains, section 3.5 ----
+
+def check_link(child, parent):
+    need(parent.depth == child.depth - 1, f"depth {child.depth}, its parent's is {parent.depth}")
+    types = {name: (dtype, shape, size) for name, dtype, shape, size, _ in parent.entries}
+    need(len(types) == len(child.entries), "child and parent have other entries")
+    for name, dtype, shape, size, _ in child.entries:
+        need(types.get(name) == (dtype, shape, size), f"entry '{name}' is another in the parent")
+        for leaf in range(leaves_of(size)):
+            at = slice(16 * leaf, 16 * leaf + 16)
+            need(child.offset_of(name, leaf) is not None or child.tables[name][at] == parent.tables[name][at],
+                 f"'{name}', leaf {leaf}: the parent has another", "corrupt")
+
+
+def open_chain(path):
+    chain = [File(path)]
+    while chain[-1].seal["parent"]:
+        child = chain[-1]
+        beside = os.path.join(os.path.dirname(child.path), child.hint)
+        need(os.path.exists(beside), f"no file '{beside}'", "missing")
+        parent = File(beside)
+        need(parent.identity not in [link.identity for link in chain], f"'{beside}' is in its own chain")
+        need(parent.seal["root"] == child.seal["parent"], f"'{beside}' is not the parent", "mismatch")
+        check_link(child, parent)
+        chain.append(parent)
+    return chain
+
+
 # ---- data, section 4 ----
 
-def check_data(stream, base, tensors, table):
-    """Every leaf against the table. Yields (tensor, buffer digest)."""
-    at = 0
-    for tensor in tensors:
-        name, size = tensor[0], tensor[4] - tensor[3]
-        count = -(-size // LEAF_BYTES)
-        stream.seek(base + tensor[3])
-        for leaf in range(count):
-            data = stream.read(min(LEAF_BYTES, size - leaf * LEAF_BYTES))
-            expected = table[at + 16 * leaf:at + 16 * leaf + 16]
-            need_digest(data, expected, f"'{name}', leaf {leaf}, file offset {base + tensor[3] + leaf * LEAF_BYTES}")
-        yield tensor, xxh3(struct.pack("<Q", size) + table[at:at + 16 * count])
-        at += 16 * count
+def check_data(chain):
+    """Every leaf of the state against the table. Yields (entry, buffer digest)."""
+    for entry in chain[0].entries:
+        name, size, table = entry[0], entry[3], chain[0].tables[entry[0]]
+        for leaf in range(leaves_of(size)):
+            link = next(link for link in chain if link.offset_of(name, leaf) is not None)
+            offset = link.offset_of(name, leaf)
+            link.stream.seek(offset)
+            data = link.stream.read(min(LEAF_BYTES, size - leaf * LEAF_BYTES))
+            need_digest(data, table[16 * leaf:16 * leaf + 16],
+                        f"'{name}', leaf {leaf}, offset {offset} of '{link.path}'")
+        yield entry, xxh3(struct.pack("<Q", size) + table)
 
 
-def read_file(stream, show):
-    file_bytes = os.fstat(stream.fileno()).st_size
-    need(file_bytes >= SEAL_BYTES, f"not a snapshot: {file_bytes} bytes")
-    stream.seek(file_bytes - SEAL_BYTES)
-    seal = read_seal(stream.read(SEAL_BYTES), file_bytes)
-    stream.seek(0)
-    need(seal["data"] - 8 <= HEADER_MAX, f"header of {seal['data']} bytes")
-    head = stream.read(seal["data"])
-    need_digest(head, seal["header"], "header")
-    need(struct.unpack_from("<Q", head)[0] == seal["data"] - 8, "header length and data offset disagree")
-    need(head[8:9] == b"{", "header does not begin with '{'")
-    header = parse_json(head[8:], "header")
-    tensors, leaves = split_tensors(read_tensors(header, file_bytes - seal["data"]))
-    plan = parse_json(text_of_plan(header), "plan")
-    buffers = read_plan(plan, tensors)
-    need(plan["uuid"].lower() == seal["uuid"], f"plan of {plan['uuid']}, seal of {seal['uuid']}")
-    count = sum(-(-(tensor[4] - tensor[3]) // LEAF_BYTES) for tensor in tensors)
-    need(leaves[2][0] == seal["leaf_count"] == count, f"{leaves[2][0]} digests for {count} leaves")
-    stream.seek(seal["data"] + leaves[3])
-    table = stream.read(16 * count)
-    need_digest(table, seal["leaves"], "leaf table")
-    check_records(plan["records"])
-    for tensor, found in check_data(stream, seal["data"], tensors, table):
-        role = buffers[tensor[0]]["role"] if tensor[0] in buffers else "unclaimed"
-        show(f"{found.hex() if found else '-' * 32} {tensor[4] - tensor[3]:>12} {role:<11} "
-             f"{tensor[1]}{tensor[2]} {tensor[0]}")
-    show(f"{seal['root'].hex()} {file_bytes:>12} root")
+def read_file(path, show):
+    chain = open_chain(path)
+    top = chain[0]
+    check_records(top.plan["records"])
+    for (name, dtype, shape, size, _), found in check_data(chain):
+        role = top.buffers[name]["role"] if name in top.buffers else "unclaimed"
+        show(f"{found.hex() if found else '-' * 32} {size:>12} {role:<11} {dtype}{shape} {name}")
+    for parent in chain[1:]:
+        show(f"{parent.seal['root'].hex()} {parent.seal['file']:>12} parent      {parent.path}")
+    show(f"{top.seal['root'].hex()} {top.seal['file']:>12} root")
 
 
 def text_of_plan(header):
@@ -432,8 +570,7 @@ def main():
     failed = False
     for path in options.files:
         try:
-            with open(path, "rb") as stream:
-                read_file(stream, (lambda line: None) if options.quiet else print)
+            read_file(path, (lambda line: None) if options.quiet else print)
         except (Fault, OSError) as fault:
             print(f"{path}: {fault}", file=sys.stderr)
             failed = True

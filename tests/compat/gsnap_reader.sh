@@ -5,7 +5,8 @@ set -euo pipefail
 cd "${GPUSNAP_SOURCE:?source tree}"
 command -v python3 >/dev/null || exit 77
 reader=(python3 tests/compat/gsnap_reader.py --quiet)
-declare -A kinds=([corrupt]=corrupt [format]=malformed [unsupported]=unsupported)
+declare -A kinds=([corrupt]=corrupt [format]=malformed [unsupported]=unsupported [limit]=limit
+	[io]=missing [mismatch]=mismatch)
 digests=yes
 python3 -c 'import xxhash' 2>/dev/null || digests=no
 

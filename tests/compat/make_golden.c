@@ -17,11 +17,12 @@
 
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
+#include "tests/compat/golden_files.h"
 #include "tests/support/gsnap_make.h"
 
 static const char *folder;
 
-static void must(bool condition, const char *what)
+void golden_must(bool condition, const char *what)
 {
 	if (!condition) {
 		(void)fprintf(stderr, "make_golden: %s: %s\n", what, strerror(errno));
@@ -33,18 +34,18 @@ static void make_folder(const char *name)
 {
 	char *path = gsn_printf("%s/%s", folder, name);
 
-	must(path && (mkdir(path, 0777) == 0 || errno == EEXIST), name);
+	golden_must(path && (mkdir(path, 0777) == 0 || errno == EEXIST), name);
 	gsn_free(path);
 }
 
-static void write_bytes(const char *name, const uint8_t *bytes, size_t length)
+void golden_write(const char *name, const uint8_t *bytes, size_t length)
 {
 	char *path = gsn_printf("%s/%s.gsnap", folder, name);
 	FILE *stream = path ? fopen(path, "wb") : NULL;
 
-	must(stream != NULL, name);
-	must(fwrite(bytes, 1, length, stream) == length, name);
-	must(fclose(stream) == 0, name);
+	golden_must(stream != NULL, name);
+	golden_must(fwrite(bytes, 1, length, stream) == length, name);
+	golden_must(fclose(stream) == 0, name);
 	gsn_free(path);
 }
 
@@ -53,7 +54,7 @@ static void good(const char *name, gpusnap_plan *plan)
 {
 	struct gsnap_file file = make_file(plan, NULL);
 
-	write_bytes(name, file.bytes, file.length);
+	golden_write(name, file.bytes, file.length);
 	free_file(&file);
 	gpusnap_plan_free(plan);
 }
@@ -80,8 +81,7 @@ static gpusnap_plan *empty_buffer(void)
 	return plan;
 }
 
-/* Leaves: 64 KiB and a rest, 64 KiB exactly, a rest alone. */
-static gpusnap_plan *leaves(void)
+gpusnap_plan *golden_leaves(void)
 {
 	const uint64_t longer[] = {65536 + 1000}, even[] = {16384}, shorter[] = {1};
 	gpusnap_plan *plan = make_plan();
@@ -135,7 +135,7 @@ static gpusnap_json *probe_record(void)
 	gpusnap_probe_layer *layer;
 	gpusnap_json *json;
 
-	must(probe != NULL, "no memory");
+	golden_must(probe != NULL, "no memory");
 	layer = &probe->layers[0];
 	probe->seed = 1;
 	probe->tokens = 8;
@@ -145,7 +145,7 @@ static gpusnap_json *probe_record(void)
 	layer->control[GPUSNAP_MOE_NORM] = numbered(3);
 	layer->expert_count = 3;
 	layer->experts = gsn_alloc(3, sizeof *layer->experts);
-	must(layer->experts != NULL, "no memory");
+	golden_must(layer->experts != NULL, "no memory");
 	for (uint8_t i = 0; i < 3; i++)
 		layer->experts[i] = numbered((uint8_t)(10 + i));
 	layer->output = numbered(4);
@@ -157,11 +157,7 @@ static gpusnap_json *probe_record(void)
 	return json;
 }
 
-/*
- * An expert-parallel rank in small: weights with unclaimed bytes before, between and behind the
- * buffers, a second region that is not kept, views, a mask, the two records.
- */
-static gpusnap_plan *two_regions(void)
+gpusnap_plan *golden_two_regions(void)
 {
 	const gpusnap_mask_type mask = {.kind = GPUSNAP_MASK_VLLM_AITER,
 		.experts = 6,
@@ -197,7 +193,7 @@ static gpusnap_plan *two_regions(void)
 	view->strides[0] = -1;
 	plan->records = gpusnap_json_pack(
 		"{s:o, s:o}", "model", model_record(&mask), "probe", probe_record());
-	must(plan->records != NULL, "no memory");
+	golden_must(plan->records != NULL, "no memory");
 	return plan;
 }
 
@@ -212,10 +208,10 @@ static void make_unknown_members(void)
 
 	plan->records = gpusnap_json_pack("{s:[i, n]}", "engine.notes", 1);
 	text = gpusnap_plan_encode(plan);
-	must(text != NULL, "no memory");
+	golden_must(text != NULL, "no memory");
 	more = gsn_printf("{\"later\":{\"deep\":[true]},%s", text + 1);
 	file = make_file(plan, more);
-	write_bytes("good/unknown_members", file.bytes, file.length);
+	golden_write("good/unknown_members", file.bytes, file.length);
 	free_file(&file);
 	gpusnap_text_free(text);
 	gsn_free(more);
@@ -237,7 +233,7 @@ static void make_optional_feature(void)
 
 	gsn_put_le64(file.bytes + file.seal_at + 24, UINT64_C(1) << 40);
 	sign_seal(&file);
-	write_bytes("good/optional_feature", file.bytes, file.length);
+	golden_write("good/optional_feature", file.bytes, file.length);
 	free_file(&file);
 	gpusnap_plan_free(plan);
 }
@@ -248,10 +244,11 @@ static void make_good(void)
 	good("good/empty", make_plan());
 	good("good/one_buffer", one_buffer());
 	good("good/empty_buffer", empty_buffer());
-	good("good/leaves", leaves());
-	good("good/two_regions", two_regions());
+	good("good/leaves", golden_leaves());
+	good("good/two_regions", golden_two_regions());
 	make_unknown_members();
 	make_optional_feature();
+	golden_good_deltas();
 }
 
 /* ---- bad files: one byte, one field ---- */
@@ -259,13 +256,13 @@ static void make_good(void)
 /* Flip the lowest bit of one byte; `sign` makes the seal's own digest right again. */
 static void flip(const char *name, size_t (*where)(const struct gsnap_file *), bool sign)
 {
-	gpusnap_plan *plan = two_regions();
+	gpusnap_plan *plan = golden_two_regions();
 	struct gsnap_file file = make_file(plan, NULL);
 
 	file.bytes[where(&file)] ^= 1;
 	if (sign)
 		sign_seal(&file);
-	write_bytes(name, file.bytes, file.length);
+	golden_write(name, file.bytes, file.length);
 	free_file(&file);
 	gpusnap_plan_free(plan);
 }
@@ -363,11 +360,12 @@ static void reseal(const char *name, void (*change)(gpusnap_seal *))
 	gpusnap_seal seal;
 	gpusnap_error err;
 
-	must(gpusnap_seal_decode(file.bytes + file.seal_at, file.length, &seal, &err) == GPUSNAP_OK,
+	golden_must(gpusnap_seal_decode(file.bytes + file.seal_at, file.length, &seal, &err) ==
+			    GPUSNAP_OK,
 		name);
 	change(&seal);
 	gpusnap_seal_encode(&seal, file.bytes + file.seal_at);
-	write_bytes(name, file.bytes, file.length);
+	golden_write(name, file.bytes, file.length);
 	free_file(&file);
 	gpusnap_plan_free(plan);
 }
@@ -414,10 +412,10 @@ static void resize(const char *name, size_t length, uint8_t fill)
 	struct gsnap_file file = make_file(plan, NULL);
 	uint8_t *bytes = gsn_alloc(length, 1);
 
-	must(bytes != NULL, "no memory");
+	golden_must(bytes != NULL, "no memory");
 	memset(bytes, fill, length);
 	memcpy(bytes, file.bytes, length < file.length ? length : file.length);
-	write_bytes(name, bytes, length);
+	golden_write(name, bytes, length);
 	gsn_free(bytes);
 	free_file(&file);
 	gpusnap_plan_free(plan);
@@ -430,7 +428,7 @@ static void make_lengths(void)
 	size_t whole = file.length;
 
 	memset(file.bytes + file.seal_at, 0, GPUSNAP_SEAL_BYTES);
-	write_bytes("bad/format__seal_not_written", file.bytes, whole);
+	golden_write("bad/format__seal_not_written", file.bytes, whole);
 	free_file(&file);
 	gpusnap_plan_free(plan);
 	resize("bad/format__truncated_by_1", whole - 1, 0);
@@ -449,26 +447,26 @@ static void lie(const char *name, gpusnap_plan *kept, gpusnap_plan *told)
 	char *text = gpusnap_plan_encode(told);
 	struct gsnap_file file;
 
-	must(text != NULL, "no memory");
+	golden_must(text != NULL, "no memory");
 	file = make_file(kept, text);
-	write_bytes(name, file.bytes, file.length);
+	golden_write(name, file.bytes, file.length);
 	gpusnap_text_free(text);
 	free_file(&file);
 	gpusnap_plan_free(kept);
 	gpusnap_plan_free(told);
 }
 
-/* The file of two_regions() with one piece of its plan's text replaced. */
+/* The file of golden_two_regions() with one piece of its plan's text replaced. */
 static void misprint(const char *name, const char *from, const char *to)
 {
-	gpusnap_plan *plan = two_regions();
+	gpusnap_plan *plan = golden_two_regions();
 	char *text = gpusnap_plan_encode(plan), *at = text ? strstr(text, from) : NULL, *changed;
 	struct gsnap_file file;
 
-	must(at != NULL, name);
+	golden_must(at != NULL, name);
 	changed = gsn_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
 	file = make_file(plan, changed);
-	write_bytes(name, file.bytes, file.length);
+	golden_write(name, file.bytes, file.length);
 	gsn_free(changed);
 	gpusnap_text_free(text);
 	free_file(&file);
@@ -481,9 +479,9 @@ static void make_lies(void)
 	gpusnap_plan *kept;
 	const uint64_t shape[] = {64};
 
-	told = two_regions();
+	told = golden_two_regions();
 	told->uuid[15] ^= 1;
-	lie("bad/format__plan_of_another_snapshot", two_regions(), told);
+	lie("bad/format__plan_of_another_snapshot", golden_two_regions(), told);
 	told = one_buffer();
 	told->regions[0].bytes = 128;
 	lie("bad/format__lost_unclaimed_bytes", one_buffer(), told);
@@ -530,5 +528,6 @@ int main(int argc, char **argv)
 	make_lengths();
 	make_lies();
 	make_misprints();
+	golden_bad_deltas();
 	return EXIT_SUCCESS;
 }

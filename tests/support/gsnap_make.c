@@ -393,31 +393,66 @@ static gpusnap_status check_digest(const char *what, const uint8_t *bytes, uint6
 	return gsn_fail(err, GPUSNAP_E_CORRUPT, "%s does not match its digest", what);
 }
 
-static gpusnap_status check_leaf_data(
-	const uint8_t *bytes, const gpusnap_header *header, gpusnap_error *err)
+/* Leaves of `length` bytes from `at` on, against those of the table. */
+static gpusnap_status check_leaf_run(const char *name, const uint8_t *at, uint64_t length,
+	const uint8_t *leaf, gpusnap_error *err)
+{
+	gpusnap_status status = GPUSNAP_OK;
+
+	for (uint64_t done = 0; !status && done < length; done += GPUSNAP_LEAF_BYTES) {
+		gpusnap_digest expected;
+
+		memcpy(expected.bytes, leaf, sizeof expected.bytes);
+		leaf += sizeof expected.bytes;
+		status = check_digest(
+			name, at + done, gsn_min(GPUSNAP_LEAF_BYTES, length - done), expected, err);
+	}
+	return status;
+}
+
+/* What a delta holds of an entry, whose leaves begin at `leaf`. */
+static gpusnap_status check_entry_data(const uint8_t *data, const gpusnap_header *header,
+	const gpusnap_plan_delta *delta, uint32_t index, const uint8_t *leaf, gpusnap_error *err)
+{
+	const gpusnap_delta_entry *entry = &delta->entries[index];
+	const gpusnap_tensor *tensor;
+	gpusnap_status status = GPUSNAP_OK;
+	uint64_t at;
+	char name[48];
+
+	(void)snprintf(name, sizeof name, GPUSNAP_DELTA_FORMAT, (unsigned long long)index);
+	tensor = gpusnap_header_find(header, name);
+	at = tensor ? tensor->begin : 0;
+	for (uint32_t i = 0; !status && i < entry->run_count; i++) {
+		const gpusnap_delta_run *run = &entry->changed[i];
+		uint64_t bytes = gsn_min(run->count * GPUSNAP_LEAF_BYTES,
+			entry->bytes - run->first * GPUSNAP_LEAF_BYTES);
+
+		status = check_leaf_run(entry->name, data + at, bytes, leaf + 16 * run->first, err);
+		at += bytes;
+	}
+	return status;
+}
+
+/* All data of the file, of a delta what it holds itself. */
+static gpusnap_status check_leaf_data(const uint8_t *bytes, const gpusnap_header *header,
+	const gpusnap_plan_delta *delta, gpusnap_error *err)
 {
 	const uint8_t *data = bytes + gpusnap_header_data_offset(header);
 	const uint8_t *leaf = data + gpusnap_header_find(header, GPUSNAP_LEAVES_NAME)->begin;
+	size_t count = delta ? delta->entry_count : gpusnap_header_tensor_count(header) - 2;
+	gpusnap_status status = GPUSNAP_OK;
 
-	for (size_t i = 0; i < gpusnap_header_tensor_count(header); i++) {
-		const gpusnap_tensor *tensor = gpusnap_header_tensor(header, i);
+	for (size_t i = 0; !status && i < count; i++) {
+		const gpusnap_tensor *tensor = gpusnap_header_tensor(header, delta ? 0 : i);
+		uint64_t length = delta ? delta->entries[i].bytes : tensor->end - tensor->begin;
 
-		if (strcmp(tensor->name, GPUSNAP_LEAVES_NAME) == 0 ||
-			strcmp(tensor->name, GPUSNAP_SEAL_NAME) == 0)
-			continue;
-		for (uint64_t at = tensor->begin; at < tensor->end; at += GPUSNAP_LEAF_BYTES) {
-			gpusnap_digest expected;
-			gpusnap_status status;
-
-			memcpy(expected.bytes, leaf, sizeof expected.bytes);
-			leaf += sizeof expected.bytes;
-			status = check_digest(tensor->name, data + at,
-				gsn_min(GPUSNAP_LEAF_BYTES, tensor->end - at), expected, err);
-			if (status)
-				return status;
-		}
+		status = delta ? check_entry_data(data, header, delta, (uint32_t)i, leaf, err)
+			       : check_leaf_run(
+					 tensor->name, data + tensor->begin, length, leaf, err);
+		leaf += 16 * gpusnap_leaf_count(length);
 	}
-	return GPUSNAP_OK;
+	return status;
 }
 
 static gpusnap_status read_header(const uint8_t *bytes, size_t length, const gpusnap_seal *seal,
@@ -455,7 +490,7 @@ static gpusnap_status read_body(const uint8_t *bytes, const gpusnap_seal *seal,
 			leaves->end - leaves->begin, seal->leaves, err);
 	}
 	if (!status)
-		status = check_leaf_data(bytes, header, err);
+		status = check_leaf_data(bytes, header, plan->delta, err);
 	if (status || !ret_plan)
 		gpusnap_plan_free(plan);
 	else
