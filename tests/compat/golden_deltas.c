@@ -87,12 +87,15 @@ static void lie_in_delta(const char *name, void (*change)(gpusnap_plan_delta *))
 /* Entry 0 is "even" of one leaf, entry 1 "longer" of two. */
 static void set_overlap(gpusnap_plan_delta *delta)
 {
-	gsn_free(delta->entries[1].changed);
-	delta->entries[1].changed = gsn_alloc(2, sizeof(gpusnap_delta_run));
-	golden_must(delta->entries[1].changed != NULL, "no memory");
+	gpusnap_delta_run *runs = gsn_grow(delta->entries[1].changed, 1, 2, sizeof *runs);
+
+	golden_must(runs != NULL, "no memory");
+	if (!runs)
+		return;
+	runs[0] = (gpusnap_delta_run){.first = 0, .count = 2};
+	runs[1] = (gpusnap_delta_run){.first = 1, .count = 1};
+	delta->entries[1].changed = runs;
 	delta->entries[1].run_count = 2;
-	delta->entries[1].changed[0] = (gpusnap_delta_run){.first = 0, .count = 2};
-	delta->entries[1].changed[1] = (gpusnap_delta_run){.first = 1, .count = 1};
 }
 
 static void set_beyond(gpusnap_plan_delta *delta)
