@@ -158,26 +158,45 @@ static int next_timeout(const gpusnap_agent *agent)
 	return least < 0 ? -1 : (int)(least * 1000) + 1;
 }
 
+/* What one turn waits for: the wake-up, the listening socket, and one entry a connection. */
+struct watch {
+	struct pollfd set[2 + GSN_AGENT_PEERS];
+	struct gsn_peer *peers[GSN_AGENT_PEERS]; /* of the entries from the third on */
+	nfds_t peer_count;
+};
+
+/* Only connections that are there: poll() takes no more entries than the process may have files. */
+static void watch_fill(struct watch *watch, gpusnap_agent *agent)
+{
+	watch->set[0] = (struct pollfd){.fd = agent->wake, .events = POLLIN};
+	watch->set[1] = (struct pollfd){.fd = agent->listener, .events = POLLIN};
+	watch->peer_count = 0;
+	for (size_t i = 0; i < GSN_AGENT_PEERS; i++) {
+		struct gsn_peer *peer = &agent->peers[i];
+
+		if (peer->fd < 0)
+			continue;
+		watch->set[2 + watch->peer_count] =
+			(struct pollfd){.fd = peer->fd, .events = wanted_events(agent, peer)};
+		watch->peers[watch->peer_count++] = peer;
+	}
+}
+
 static void *serve(void *argument)
 {
 	gpusnap_agent *agent = argument;
-	struct pollfd set[2 + GSN_AGENT_PEERS];
+	struct watch watch;
 
 	for (;;) {
-		set[0] = (struct pollfd){.fd = agent->wake, .events = POLLIN};
-		set[1] = (struct pollfd){.fd = agent->listener, .events = POLLIN};
-		for (size_t i = 0; i < GSN_AGENT_PEERS; i++)
-			set[2 + i] = (struct pollfd){.fd = agent->peers[i].fd,
-				.events = wanted_events(agent, &agent->peers[i])};
-		if (poll(set, 2 + GSN_AGENT_PEERS, next_timeout(agent)) < 0)
+		watch_fill(&watch, agent);
+		if (poll(watch.set, 2 + watch.peer_count, next_timeout(agent)) < 0)
 			continue; /* EINTR, or no kernel memory just now */
-		if (set[0].revents)
+		if (watch.set[0].revents)
 			return NULL;
-		for (size_t i = 0; i < GSN_AGENT_PEERS; i++)
-			if (agent->peers[i].fd >= 0 &&
-				!serve_peer(agent, &agent->peers[i], set[2 + i].revents))
-				gsn_peer_close(&agent->peers[i]);
-		if (set[1].revents & POLLIN)
+		for (nfds_t i = 0; i < watch.peer_count; i++)
+			if (!serve_peer(agent, watch.peers[i], watch.set[2 + i].revents))
+				gsn_peer_close(watch.peers[i]);
+		if (watch.set[1].revents & POLLIN)
 			accept_peer(agent);
 	}
 }

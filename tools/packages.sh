@@ -5,7 +5,7 @@ BUILD_PACKAGES=(cmake ninja-build gcc libc6-dev pkg-config liburing-dev libxxhas
 # The HIP module and the tests on a stand-in for its runtime: 160 MB to fetch, 850 MB on the disk,
 # 90 seconds on two cores.
 HIP_PACKAGES=(hipcc libamdhip64-dev clang-22 lld-22)
-TEST_PACKAGES=(check clang-format clang-tidy shellcheck python3-venv)
+TEST_PACKAGES=(check clang-format clang-tidy shellcheck python3-venv e2fsprogs util-linux xfsprogs)
 
 # missing_packages NAME...: those of them that are not installed, on one line.
 missing_packages()

@@ -8,7 +8,7 @@ mount -t tmpfs -o size=1m none "$scratch/small" 2>/dev/null || {
 	echo "cannot mount a tmpfs: skipped"
 	exit 77
 }
-trap 'umount "$scratch/small"; finish' EXIT
+mount_point=$scratch/small
 
 start_server "$checkpoints/mixtral"
 expect 0 validate --record
