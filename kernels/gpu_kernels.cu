@@ -35,19 +35,17 @@ int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t rang
 	return launched();
 }
 
-/* Whether rows of this matrix and inputs of its columns can be read in 16-byte pieces, and a
- * chunk's scale be found by a shift. */
-template <typename FORMAT> static bool is_whole(const gsn_matrix &matrix, uint64_t x)
+/* Whether rows can be read in 16-byte pieces, and a chunk's scale be found by a shift. */
+template <typename FORMAT> static bool is_whole(const gsn_matrix &matrix)
 {
 	if (matrix.scales && (matrix.block_k & (matrix.block_k - 1)))
 		return false;
-	return matrix.columns % FORMAT::CHUNK == 0 && (uint64_t)matrix.weights % 16 == 0 &&
-	       x % 16 == 0;
+	return matrix.columns % FORMAT::CHUNK == 0 && (uint64_t)matrix.weights % 16 == 0;
 }
 
-template <typename FORMAT> static int route_logits(const gsn_logits_args &args, gpuStream_t stream)
+template <typename FORMAT> static int route_logits(const gsn_logits_args &args, void *stream)
 {
-	bool whole = is_whole<FORMAT>(args.router, (uint64_t)args.x);
+	bool whole = is_whole<FORMAT>(args.router) && (uint64_t)args.x % 16 == 0;
 	uint32_t rows = GSN_ROUTE_WARPS * GSN_ROWS_AT_ONCE;
 	uint32_t tokens = args.tokens == 1 ? 1 : GSN_ROUTE_TOKENS;
 	dim3 grid((uint32_t)ceil_div(args.router.rows, rows),
@@ -55,21 +53,18 @@ template <typename FORMAT> static int route_logits(const gsn_logits_args &args, 
 	uint32_t threads = GSN_ROUTE_WARPS * GSN_WARP;
 
 	if (whole && tokens == 1)
-		gsn_route_logits<FORMAT, true, 1><<<grid, threads, 0, stream>>>(args);
-	else if (whole)
-		gsn_route_logits<FORMAT, true, GSN_ROUTE_TOKENS>
-			<<<grid, threads, 0, stream>>>(args);
-	else if (tokens == 1)
-		gsn_route_logits<FORMAT, false, 1><<<grid, threads, 0, stream>>>(args);
-	else
-		gsn_route_logits<FORMAT, false, GSN_ROUTE_TOKENS>
-			<<<grid, threads, 0, stream>>>(args);
-	return launched();
+		return gsn_launch(gsn_route_logits<FORMAT, true, 1>, grid, threads, stream, args);
+	if (whole)
+		return gsn_launch(gsn_route_logits<FORMAT, true, GSN_ROUTE_TOKENS>, grid, threads,
+			stream, args);
+	if (tokens == 1)
+		return gsn_launch(gsn_route_logits<FORMAT, false, 1>, grid, threads, stream, args);
+	return gsn_launch(
+		gsn_route_logits<FORMAT, false, GSN_ROUTE_TOKENS>, grid, threads, stream, args);
 }
 
 int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocessors, void *stream)
 {
-	gpuStream_t on = (gpuStream_t)stream;
 	gsn_logits_args logits = {};
 	int code;
 
@@ -82,20 +77,19 @@ int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocess
 	logits.tokens = args->tokens;
 	switch (args->router_dtype) {
 	case GPUSNAP_BF16:
-		code = route_logits<gsn_bf16>(logits, on);
+		code = route_logits<gsn_bf16>(logits, stream);
 		break;
 	case GPUSNAP_F16:
-		code = route_logits<gsn_f16>(logits, on);
+		code = route_logits<gsn_f16>(logits, stream);
 		break;
 	default:
-		code = route_logits<gsn_f32>(logits, on);
+		code = route_logits<gsn_f32>(logits, stream);
 		break;
 	}
 	if (code)
 		return code;
-	gsn_route_choose<<<(uint32_t)ceil_div(args->tokens, GSN_ROUTE_WARPS),
-		GSN_ROUTE_WARPS * GSN_WARP, 0, on>>>(*args);
-	return launched();
+	return gsn_launch(gsn_route_choose, dim3((uint32_t)ceil_div(args->tokens, GSN_ROUTE_WARPS)),
+		GSN_ROUTE_WARPS * GSN_WARP, stream, *args);
 }
 
 int gsn_gpu_launch_localise(
@@ -103,8 +97,7 @@ int gsn_gpu_launch_localise(
 {
 	uint32_t blocks = at_most(ceil_div(args->pairs, GSN_TOKEN_THREADS), multiprocessors * 8);
 
-	gsn_localise_ids<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
-	return launched();
+	return gsn_launch(gsn_localise_ids, dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
 }
 
 /* Arguments of the experts' kernels: the scratch memory shared out, matrices described. */
@@ -126,10 +119,20 @@ static gsn_matrix matrix_of(const struct gsn_moe_experts *args, uint64_t weights
 	return matrix;
 }
 
+/* How the experts' matrices are read, and how the inputs are laid out for that. */
+struct experts_plan {
+	bool whole;
+	uint32_t chunk_bits;
+};
+
 static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
-	const struct gsn_gpu_moe_layout &layout, gpuStream_t stream)
+	const struct gsn_gpu_moe_layout &layout, const experts_plan &plan, uint32_t multiprocessors,
+	void *stream)
 {
 	gsn_group_args group = {};
+	uint64_t inputs = (uint64_t)args->tokens * args->hidden;
+	uint32_t tilers =
+		plan.whole ? at_most(ceil_div(inputs, GSN_GROUP_THREADS), multiprocessors) : 0;
 
 	group.mask = (const int32_t *)args->mask;
 	group.ids = (const int32_t *)args->ids;
@@ -143,8 +146,13 @@ static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
 	group.mask_length = args->mask_length;
 	group.local_experts = args->local_experts;
 	group.pair_count = args->tokens * args->top_k;
-	gsn_group_pairs<<<1, GSN_GROUP_THREADS, 0, stream>>>(group);
-	return launched();
+	group.x = (const float *)args->x;
+	group.tiled = (float *)(scratch + layout.x);
+	group.tokens = args->tokens;
+	group.hidden = args->hidden;
+	group.x_stride = layout.x_stride;
+	group.chunk_bits = plan.chunk_bits;
+	return gsn_launch(gsn_group_pairs, dim3(1 + tilers), GSN_GROUP_THREADS, stream, group);
 }
 
 static gsn_experts_args experts_args(
@@ -165,6 +173,7 @@ static gsn_experts_args experts_args(
 	experts.active_count = (const uint32_t *)(scratch + layout.active_count);
 	experts.counters = (gsn_moe_counters *)args->counters;
 	experts.top_k = args->top_k;
+	experts.x_stride = args->hidden;
 	experts.h_stride = layout.h_stride;
 	experts.pair_count = args->tokens * args->top_k;
 	return experts;
@@ -173,70 +182,74 @@ static gsn_experts_args experts_args(
 /* Warps enough for every item there can be, or to fill the device. */
 template <typename KERNEL>
 static int launch_experts(KERNEL kernel, const gsn_experts_args &args, uint64_t items,
-	uint32_t multiprocessors, gpuStream_t stream)
+	uint32_t multiprocessors, void *stream)
 {
 	int resident = 0;
 	int code = gpuResidentBlocks(&resident, kernel, GSN_EXPERT_WARPS * GSN_WARP);
 
 	if (code)
 		return code;
-	kernel<<<at_most(ceil_div(items, GSN_EXPERT_WARPS),
-			 (uint64_t)multiprocessors * (uint32_t)resident),
-		GSN_EXPERT_WARPS * GSN_WARP, 0, stream>>>(args);
-	return launched();
+	return gsn_launch(kernel,
+		dim3(at_most(ceil_div(items, GSN_EXPERT_WARPS),
+			(uint64_t)multiprocessors * (uint32_t)resident)),
+		GSN_EXPERT_WARPS * GSN_WARP, stream, args);
 }
 
-template <typename FORMAT, bool WHOLE, int TOKENS>
-static int run_experts(const gsn_experts_args &args, uint32_t experts, uint32_t multiprocessors,
-	gpuStream_t stream)
+template <typename FORMAT, gsn_dot_shape SHAPE, int TOKENS>
+static int run_experts(
+	const gsn_experts_args &args, uint32_t experts, uint32_t multiprocessors, void *stream)
 {
-	uint64_t gate_up = experts * ceil_div(args.w13.rows, gsn_gate_up_rows(TOKENS));
-	uint64_t down = experts * ceil_div(args.w2.rows, gsn_down_rows(TOKENS));
+	uint64_t gate_up = experts * ceil_div(args.w13.rows, GSN_GATE_UP_ROWS);
+	uint64_t down = experts * ceil_div(args.w2.rows, GSN_DOWN_ROWS);
 	int code = launch_experts(
-		gsn_experts_gate_up<FORMAT, WHOLE, TOKENS>, args, gate_up, multiprocessors, stream);
+		gsn_experts_gate_up<FORMAT, SHAPE, TOKENS>, args, gate_up, multiprocessors, stream);
 
 	return code ? code
-		    : launch_experts(gsn_experts_down<FORMAT, WHOLE, TOKENS>, args, down,
+		    : launch_experts(gsn_experts_down<FORMAT, SHAPE, TOKENS>, args, down,
 			      multiprocessors, stream);
 }
 
 template <typename FORMAT>
-static int choose_experts(const gsn_experts_args &args, uint32_t local_experts,
-	uint32_t multiprocessors, gpuStream_t stream)
+static int launch_format(const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
 {
-	uint32_t experts = local_experts < args.pair_count ? local_experts : args.pair_count;
-	uint32_t tokens = args.pair_count / args.top_k;
-	bool whole = is_whole<FORMAT>(args.w13, (uint64_t)args.x) &&
-		     is_whole<FORMAT>(args.w2, (uint64_t)args.h);
+	const struct gsn_gpu_moe_layout layout = gsn_gpu_moe_layout_of(args);
+	char *scratch = (char *)((args->scratch + 15) & ~UINT64_C(15));
+	gsn_experts_args experts = experts_args(args, scratch, layout);
+	uint32_t active =
+		args->local_experts < experts.pair_count ? args->local_experts : experts.pair_count;
+	experts_plan plan = {};
+	int code;
 
-	if (!whole)
-		return run_experts<FORMAT, false, 1>(args, experts, multiprocessors, stream);
-	if (tokens == 1)
-		return run_experts<FORMAT, true, 1>(args, experts, multiprocessors, stream);
-	return run_experts<FORMAT, true, GSN_EXPERT_TOKENS>(args, experts, multiprocessors, stream);
+	plan.whole = is_whole<FORMAT>(experts.w13) && is_whole<FORMAT>(experts.w2);
+	plan.chunk_bits = FORMAT::CHUNK_BITS;
+	code = group_pairs(args, scratch, layout, plan, multiprocessors, stream);
+	if (code)
+		return code;
+	if (!plan.whole)
+		return run_experts<FORMAT, GSN_DOT_ANY, 1>(
+			experts, active, multiprocessors, stream);
+	experts.x = (const float *)(scratch + layout.x);
+	experts.x_stride = layout.x_stride;
+	experts.chunk_bits = plan.chunk_bits;
+	if (args->tokens == 1)
+		return run_experts<FORMAT, GSN_DOT_TILED, 1>(
+			experts, active, multiprocessors, stream);
+	return run_experts<FORMAT, GSN_DOT_TILED, GSN_EXPERT_TOKENS>(
+		experts, active, multiprocessors, stream);
 }
 
 int gsn_gpu_launch_experts(
 	const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
 {
-	const struct gsn_gpu_moe_layout layout = gsn_gpu_moe_layout_of(args);
-	char *scratch = (char *)((args->scratch + 15) & ~UINT64_C(15));
-	gsn_experts_args experts = experts_args(args, scratch, layout);
-	gpuStream_t on = (gpuStream_t)stream;
-	int code = group_pairs(args, scratch, layout, on);
-
-	if (code)
-		return code;
 	switch (args->weight_dtype) {
 	case GPUSNAP_BF16:
-		return choose_experts<gsn_bf16>(experts, args->local_experts, multiprocessors, on);
+		return launch_format<gsn_bf16>(args, multiprocessors, stream);
 	case GPUSNAP_F16:
-		return choose_experts<gsn_f16>(experts, args->local_experts, multiprocessors, on);
+		return launch_format<gsn_f16>(args, multiprocessors, stream);
 	case GPUSNAP_F32:
-		return choose_experts<gsn_f32>(experts, args->local_experts, multiprocessors, on);
+		return launch_format<gsn_f32>(args, multiprocessors, stream);
 	default:
-		return choose_experts<gsn_f8_e4m3>(
-			experts, args->local_experts, multiprocessors, on);
+		return launch_format<gsn_f8_e4m3>(args, multiprocessors, stream);
 	}
 }
 
@@ -246,21 +259,16 @@ int gsn_gpu_launch_combine(
 	uint64_t count = (uint64_t)args->tokens * args->hidden;
 	uint32_t blocks = at_most(ceil_div(count, GSN_TOKEN_THREADS), multiprocessors * 16);
 
-	gsn_combine_slots<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
-	return launched();
+	return gsn_launch(gsn_combine_slots, dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
 }
 
-template <typename FORMAT>
-static int norm_tokens(const struct gsn_rms_norm *args, gpuStream_t stream)
+template <typename FORMAT> static int norm_tokens(const struct gsn_rms_norm *args, void *stream)
 {
 	bool whole = args->hidden % gsn_f32::CHUNK == 0 && args->x % 16 == 0;
 	uint32_t blocks = (uint32_t)ceil_div((uint64_t)args->tokens * GSN_WARP, GSN_TOKEN_THREADS);
 
-	if (whole)
-		gsn_norm_tokens<FORMAT, true><<<blocks, GSN_TOKEN_THREADS, 0, stream>>>(*args);
-	else
-		gsn_norm_tokens<FORMAT, false><<<blocks, GSN_TOKEN_THREADS, 0, stream>>>(*args);
-	return launched();
+	return gsn_launch(whole ? gsn_norm_tokens<FORMAT, true> : gsn_norm_tokens<FORMAT, false>,
+		dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
 }
 
 int gsn_gpu_launch_rms_norm(const struct gsn_rms_norm *args, uint32_t multiprocessors, void *stream)
@@ -268,10 +276,10 @@ int gsn_gpu_launch_rms_norm(const struct gsn_rms_norm *args, uint32_t multiproce
 	(void)multiprocessors;
 	switch (args->weight_dtype) {
 	case GPUSNAP_BF16:
-		return norm_tokens<gsn_bf16>(args, (gpuStream_t)stream);
+		return norm_tokens<gsn_bf16>(args, stream);
 	case GPUSNAP_F16:
-		return norm_tokens<gsn_f16>(args, (gpuStream_t)stream);
+		return norm_tokens<gsn_f16>(args, stream);
 	default:
-		return norm_tokens<gsn_f32>(args, (gpuStream_t)stream);
+		return norm_tokens<gsn_f32>(args, stream);
 	}
 }

@@ -18,7 +18,7 @@ enum {
 /* Formats of weights: element type, elements of a chunk, what 16-byte loads a chunk is. */
 struct gsn_f32 {
 	typedef float element;
-	enum { CHUNK = 8, LOADS = 2, SCALED = 0 };
+	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 2, SCALED = 0 };
 	GSN_DEVICE_FN float decode(float code)
 	{
 		return code;
@@ -36,7 +36,7 @@ struct gsn_f32 {
 
 struct gsn_bf16 {
 	typedef uint16_t element;
-	enum { CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_bf16(code);
@@ -55,7 +55,7 @@ struct gsn_bf16 {
 
 struct gsn_f16 {
 	typedef uint16_t element;
-	enum { CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_f16(code);
@@ -69,7 +69,7 @@ struct gsn_f16 {
 
 struct gsn_f8_e4m3 {
 	typedef uint8_t element;
-	enum { CHUNK = 16, LOADS = 1, SCALED = 1 };
+	enum { CHUNK_BITS = 4, CHUNK = 16, LOADS = 1, SCALED = 1 };
 	GSN_DEVICE_FN float decode(uint8_t code)
 	{
 		return gsn_decode_f8_e4m3(code);
@@ -134,11 +134,34 @@ GSN_DEVICE_FN float gsn_reduce(const float a[8])
 
 /* ---- rows that are whole chunks at 16-byte addresses ---- */
 
+/*
+ * Where a lane's inputs are: natural, a chunk's elements after each other; or tiled, so that the
+ * eight lanes of a row read 128 bytes at once: of each turn of 8 chunks first the elements 0 .. 3
+ * of all chunks, then 4 .. 7, and so on. Rows of tiled inputs are whole turns.
+ */
+template <typename FORMAT, bool TILED> struct gsn_inputs {
+	enum {
+		TURN = GSN_ROW_LANES * FORMAT::CHUNK,
+		LANE = TILED ? 4 : FORMAT::CHUNK,	 /* from one lane to the next */
+		QUARTER = TILED ? 4 * GSN_ROW_LANES : 4, /* from one four of elements to the next */
+	};
+};
+
+/* Where element k of a row is in a tiled one, for chunks of 2^chunk_bits elements. */
+GSN_DEVICE_FN uint32_t gsn_tiled_place(uint32_t k, uint32_t chunk_bits)
+{
+	uint32_t turn_mask = (GSN_ROW_LANES << chunk_bits) - 1;
+	uint32_t lane = (k & turn_mask) >> chunk_bits;
+	uint32_t element = k & ((1u << chunk_bits) - 1);
+
+	return (k & ~turn_mask) + element / 4 * 4 * GSN_ROW_LANES + lane * 4 + element % 4;
+}
+
 template <typename FORMAT>
 GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
 	const gsn_row<FORMAT> &row, uint32_t chunk, uint32_t block_shift)
 {
-	const typename FORMAT::element *at = row.weights + (uint64_t)chunk * FORMAT::CHUNK;
+	const typename FORMAT::element *at = row.weights + chunk * FORMAT::CHUNK;
 	gsn_chunk<FORMAT> result;
 
 #pragma unroll
@@ -151,9 +174,9 @@ GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
 }
 
 /* Elements 4q .. 4q + 3 of a chunk of 8, for every row and token. */
-template <typename FORMAT, int ROWS, int TOKENS>
+template <typename FORMAT, int QUARTER, int ROWS, int TOKENS>
 GSN_DEVICE_FN void gsn_add_plain(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
-	const float *const x[TOKENS], uint64_t k)
+	const float *const x[TOKENS], uint32_t k)
 {
 #pragma unroll
 	for (int quarter = 0; quarter < 2; quarter++) {
@@ -164,7 +187,7 @@ GSN_DEVICE_FN void gsn_add_plain(float a[ROWS][TOKENS][8], const gsn_chunk<FORMA
 			FORMAT::decode_4(chunks[r].raw, quarter, w[r]);
 #pragma unroll
 		for (int t = 0; t < TOKENS; t++) {
-			const float4 v = gsn_load_shared(x[t] + k + 4 * quarter);
+			const float4 v = gsn_load_shared(x[t] + k + quarter * QUARTER);
 
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
@@ -180,9 +203,9 @@ GSN_DEVICE_FN void gsn_add_plain(float a[ROWS][TOKENS][8], const gsn_chunk<FORMA
 }
 
 /* Elements i and i + 8 of a chunk of 16 are summed before the scale comes in. */
-template <typename FORMAT, int ROWS, int TOKENS>
+template <typename FORMAT, int QUARTER, int ROWS, int TOKENS>
 GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
-	const float *const x[TOKENS], uint64_t k)
+	const float *const x[TOKENS], uint32_t k)
 {
 #pragma unroll
 	for (int quarter = 0; quarter < 2; quarter++) {
@@ -195,8 +218,8 @@ GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORM
 		}
 #pragma unroll
 		for (int t = 0; t < TOKENS; t++) {
-			const float4 v0 = gsn_load_shared(x[t] + k + 4 * quarter);
-			const float4 v1 = gsn_load_shared(x[t] + k + 8 + 4 * quarter);
+			const float4 v0 = gsn_load_shared(x[t] + k + quarter * QUARTER);
+			const float4 v1 = gsn_load_shared(x[t] + k + (quarter + 2) * QUARTER);
 
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
@@ -212,47 +235,77 @@ GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORM
 	}
 }
 
+/* A lane's chunks of one turn; `k`: of the turn's first element. */
+template <typename FORMAT, bool TILED, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_add_turn(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
+	const float *const x[TOKENS], uint32_t k)
+{
+	const int quarter = gsn_inputs<FORMAT, TILED>::QUARTER;
+
+	if (FORMAT::SCALED)
+		gsn_add_scaled<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
+	else
+		gsn_add_plain<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
+}
+
+/* The turns from `turn` on, AHEAD of them. */
 template <typename FORMAT, int ROWS, int AHEAD>
-GSN_DEVICE_FN void gsn_load_chunks(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
-	const gsn_row<FORMAT> rows[ROWS], uint32_t chunk, uint32_t count, uint32_t block_shift)
+GSN_DEVICE_FN void gsn_load_turns(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
+	const gsn_row<FORMAT> rows[ROWS], uint32_t turn, uint32_t lane, uint32_t block_shift)
 {
 #pragma unroll
 	for (int i = 0; i < AHEAD; i++)
-		if (chunk + i * GSN_ROW_LANES < count)
 #pragma unroll
-			for (int r = 0; r < ROWS; r++)
-				chunks[i][r] = gsn_load_chunk(
-					rows[r], chunk + i * GSN_ROW_LANES, block_shift);
+		for (int r = 0; r < ROWS; r++)
+			chunks[i][r] = gsn_load_chunk(
+				rows[r], (turn + i) * GSN_ROW_LANES + lane, block_shift);
 }
 
-template <typename FORMAT, int ROWS, int TOKENS, int AHEAD>
+template <typename FORMAT, bool TILED, int ROWS, int TOKENS, int AHEAD>
+GSN_DEVICE_FN void gsn_add_turns(float a[ROWS][TOKENS][8],
+	const gsn_chunk<FORMAT> chunks[AHEAD][ROWS], const float *const x[TOKENS], uint32_t turn)
+{
+#pragma unroll
+	for (int i = 0; i < AHEAD; i++)
+		gsn_add_turn<FORMAT, TILED, ROWS, TOKENS>(
+			a, chunks[i], x, (turn + i) * gsn_inputs<FORMAT, TILED>::TURN);
+}
+
+/* AHEAD whole turns while the next ones are on their way; then the turns that are left. */
+template <typename FORMAT, bool TILED, int ROWS, int TOKENS, int AHEAD>
 GSN_DEVICE_FN void gsn_add_chunks(float a[ROWS][TOKENS][8], const gsn_row<FORMAT> rows[ROWS],
-	const gsn_matrix &matrix, const float *const x[TOKENS], uint32_t lane)
+	const gsn_matrix &matrix, const float *const inputs[TOKENS], uint32_t lane)
 {
 	const uint32_t count = matrix.columns / FORMAT::CHUNK;
-	const uint32_t block_shift =
+	const uint32_t whole = count / (AHEAD * GSN_ROW_LANES) * AHEAD;
+	const uint32_t shift =
 		FORMAT::SCALED && matrix.scales ? __ffs(matrix.block_k / FORMAT::CHUNK) - 1 : 0;
-	gsn_chunk<FORMAT> now[AHEAD][ROWS], next[AHEAD][ROWS];
+	gsn_chunk<FORMAT> one[AHEAD][ROWS], other[AHEAD][ROWS];
+	const float *x[TOKENS];
+	uint32_t turn = 0;
 
-	gsn_load_chunks<FORMAT, ROWS, AHEAD>(now, rows, lane, count, block_shift);
+#pragma unroll
+	for (int t = 0; t < TOKENS; t++)
+		x[t] = inputs[t] + lane * gsn_inputs<FORMAT, TILED>::LANE;
+	if (whole)
+		gsn_load_turns<FORMAT, ROWS, AHEAD>(one, rows, 0, lane, shift);
 #pragma unroll 1
-	for (uint32_t chunk = lane; chunk < count; chunk += AHEAD * GSN_ROW_LANES) {
-		gsn_load_chunks<FORMAT, ROWS, AHEAD>(
-			next, rows, chunk + AHEAD * GSN_ROW_LANES, count, block_shift);
-#pragma unroll
-		for (int i = 0; i < AHEAD; i++) {
-			uint64_t k = (uint64_t)(chunk + i * GSN_ROW_LANES) * FORMAT::CHUNK;
-
-			if (chunk + i * GSN_ROW_LANES < count) {
-				if (FORMAT::SCALED)
-					gsn_add_scaled<FORMAT, ROWS, TOKENS>(a, now[i], x, k);
-				else
-					gsn_add_plain<FORMAT, ROWS, TOKENS>(a, now[i], x, k);
-			}
-#pragma unroll
-			for (int r = 0; r < ROWS; r++)
-				now[i][r] = next[i][r];
-		}
+	for (; turn + AHEAD < whole; turn += 2 * AHEAD) {
+		gsn_load_turns<FORMAT, ROWS, AHEAD>(other, rows, turn + AHEAD, lane, shift);
+		gsn_add_turns<FORMAT, TILED, ROWS, TOKENS, AHEAD>(a, one, x, turn);
+		if (turn + 2 * AHEAD < whole)
+			gsn_load_turns<FORMAT, ROWS, AHEAD>(
+				one, rows, turn + 2 * AHEAD, lane, shift);
+		gsn_add_turns<FORMAT, TILED, ROWS, TOKENS, AHEAD>(a, other, x, turn + AHEAD);
+	}
+	if (turn < whole) {
+		gsn_add_turns<FORMAT, TILED, ROWS, TOKENS, AHEAD>(a, one, x, turn);
+		turn += AHEAD;
+	}
+#pragma unroll 1
+	for (; turn * GSN_ROW_LANES + lane < count; turn++) {
+		gsn_load_turns<FORMAT, ROWS, 1>(one, rows, turn, lane, shift);
+		gsn_add_turns<FORMAT, TILED, ROWS, TOKENS, 1>(a, one, x, turn);
 	}
 }
 
@@ -300,16 +353,23 @@ GSN_DEVICE_FN void gsn_add_elements(float a[ROWS][TOKENS][8], const gsn_row<FORM
 
 /* ---- */
 
+/* How the inputs of a dot product are laid out, and thereby which loop takes it. */
+enum gsn_dot_shape {
+	GSN_DOT_ANY,	 /* element by element */
+	GSN_DOT_NATURAL, /* the matrix is whole, inputs are natural at 16-byte addresses */
+	GSN_DOT_TILED,	 /* the matrix is whole, inputs are tiled for its format */
+};
+
 /*
  * out[r][t] = rows[r] . x[t], in all eight lanes of the row. The whole warp must call.
- * WHOLE: columns are a multiple of the chunk; rows, x and its rows begin at multiples of 16 bytes;
- * block_k is a power of two.
+ * A matrix is whole when its columns are a multiple of the chunk, fewer than 2^31 bytes, its rows
+ * begin at multiples of 16 bytes, and block_k is a power of two.
  */
-template <typename FORMAT, bool WHOLE, int ROWS, int TOKENS>
+template <typename FORMAT, gsn_dot_shape SHAPE, int ROWS, int TOKENS>
 GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[ROWS],
 	const gsn_matrix &matrix, const float *const x[TOKENS])
 {
-	/* Chunks ahead: enough bytes on their way, without more registers than there are. */
+	/* Turns ahead: enough bytes on their way, without more registers than there are. */
 	const int ahead = TOKENS * ROWS == 1		       ? 8 / FORMAT::LOADS
 			  : ROWS == 1			       ? 4 / FORMAT::LOADS
 			  : TOKENS * ROWS * FORMAT::LOADS <= 2 ? 2
@@ -324,8 +384,9 @@ GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[R
 #pragma unroll
 			for (int i = 0; i < 8; i++)
 				a[r][t][i] = 0.0f;
-	if (WHOLE)
-		gsn_add_chunks<FORMAT, ROWS, TOKENS, ahead>(a, rows, matrix, x, lane);
+	if (SHAPE != GSN_DOT_ANY)
+		gsn_add_chunks<FORMAT, SHAPE == GSN_DOT_TILED, ROWS, TOKENS, ahead>(
+			a, rows, matrix, x, lane);
 	else
 		gsn_add_elements<FORMAT, ROWS, TOKENS>(a, rows, matrix, x, lane);
 #pragma unroll

@@ -30,7 +30,8 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_logits(gsn_log
 
 		x[t] = args.x + (uint64_t)token * args.router.columns;
 	}
-	gsn_dot<FORMAT, WHOLE, 1, TOKENS>(out, row, args.router, x);
+	gsn_await_previous();
+	gsn_dot<FORMAT, WHOLE ? GSN_DOT_NATURAL : GSN_DOT_ANY, 1, TOKENS>(out, row, args.router, x);
 	if (threadIdx.x % GSN_ROW_LANES || expert >= experts)
 		return;
 	for (int t = 0; t < TOKENS; t++)
@@ -130,6 +131,7 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_choose(gsn_moe
 	uint32_t token = blockIdx.x * GSN_ROUTE_WARPS + threadIdx.x / GSN_WARP;
 	uint32_t lane = threadIdx.x % GSN_WARP;
 
+	gsn_await_previous();
 	if (token >= args.tokens)
 		return;
 	const float *logits = (const float *)args.logits + (uint64_t)token * args.experts;

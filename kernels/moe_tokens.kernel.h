@@ -10,6 +10,7 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_localise_ids(gsn_moe_localis
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 
+	gsn_await_previous();
 	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < args.pairs;
 		i += step) {
 		int64_t local = (int64_t)((const int32_t *)args.ids)[i] - args.first;
@@ -27,6 +28,7 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_combine_slots(gsn_moe_combin
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 	bool broken = false;
 
+	gsn_await_previous();
 	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
 		uint64_t at = i / args.hidden * args.top_k * args.hidden + i % args.hidden;
 		float sum = y[at];
@@ -47,6 +49,7 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_norm_tokens(gsn_rms_norm arg
 {
 	uint32_t token = (blockIdx.x * blockDim.x + threadIdx.x) / GSN_WARP;
 
+	gsn_await_previous();
 	if (token >= args.tokens)
 		return;
 	const float *x[1] = {(const float *)args.x + (uint64_t)token * args.hidden};
@@ -56,7 +59,7 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_norm_tokens(gsn_rms_norm arg
 	float squares[1][1];
 
 	matrix.columns = args.hidden;
-	gsn_dot<gsn_f32, WHOLE, 1, 1>(squares, row, matrix, x);
+	gsn_dot<gsn_f32, WHOLE ? GSN_DOT_NATURAL : GSN_DOT_ANY, 1, 1>(squares, row, matrix, x);
 	/* out may be x: every lane is done reading. */
 	gsn_warp_sync();
 	float factor = 1.0f / gsn_sqrtf(squares[0][0] / (float)args.hidden + args.epsilon);

@@ -19,7 +19,7 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_ROWS_PER_INPUT = 2, /* that share an input of several tokens: registers allow it */
+	GSN_EXPERT_TOKENS = 4, /* that go through an expert at once: registers allow it */
 };
 
 typedef cudaStream_t gpuStream_t;
@@ -69,10 +69,44 @@ GSN_DEVICE_FN uint4 gsn_load_streamed(const void *p)
 	return v;
 }
 
-/* 16 bytes that other lanes and warps read as well. */
+/*
+ * 16 bytes that other lanes and warps read as well. A plain load: kernels begin before the one that
+ * wrote these bytes has ended, and the read-only path may not be told of such memory.
+ */
 GSN_DEVICE_FN float4 gsn_load_shared(const float *p)
 {
-	return __ldg((const float4 *)p);
+	return *(const float4 *)p;
+}
+
+/*
+ * A kernel is started while the one before it in the stream still runs, so that its launch costs
+ * nothing, and waits here until that one's work is done and seen. Every kernel must call it before
+ * it touches memory that another kernel writes: the order of a stream rests on it.
+ */
+GSN_DEVICE_FN void gsn_await_previous()
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* For kernels that call gsn_await_previous(). @return the vendor's code */
+template <typename... PARAMETERS>
+static int gsn_launch(void (*kernel)(PARAMETERS...), dim3 grid, uint32_t threads, void *stream,
+	PARAMETERS... arguments)
+{
+	cudaLaunchAttribute early = {};
+	cudaLaunchConfig_t config = {};
+
+	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+	early.val.programmaticStreamSerializationAllowed = 1;
+	config.gridDim = grid;
+	config.blockDim = dim3(threads);
+	config.stream = (cudaStream_t)stream;
+	config.attrs = &early;
+	config.numAttrs = 1;
+	return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 /* The 32 bits of (high, low) from bit `shift` on, shift < 32. */
@@ -81,31 +115,30 @@ GSN_DEVICE_FN unsigned gsn_funnel(unsigned low, unsigned high, unsigned shift)
 	return __funnelshift_r(low, high, shift);
 }
 
-/* Four E4M3 codes to float, exactly; a NaN code becomes a NaN. */
-GSN_DEVICE_FN void gsn_decode_4_f8_e4m3(unsigned codes, float out[4])
-{
-#if __CUDA_ARCH__ >= 890
-	for (int i = 0; i < 2; i++) {
-		unsigned short pair = (unsigned short)(codes >> (16 * i));
-		unsigned halves;
-
-		asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
-		asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
-			: "=f"(out[2 * i]), "=f"(out[2 * i + 1])
-			: "r"(halves));
-	}
-#else
-	for (int i = 0; i < 4; i++)
-		out[i] = gsn_decode_f8_e4m3((uint8_t)(codes >> (8 * i)));
-#endif
-}
-
 /* Two F16 codes to float, exactly. */
 GSN_DEVICE_FN void gsn_decode_2_f16(unsigned codes, float out[2])
 {
 	asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
 		: "=f"(out[0]), "=f"(out[1])
 		: "r"(codes));
+}
+
+/* Four E4M3 codes to float, exactly; a NaN code becomes a NaN. */
+GSN_DEVICE_FN void gsn_decode_4_f8_e4m3(unsigned codes, float out[4])
+{
+#if __CUDA_ARCH__ >= 890
+	unsigned halves[2];
+
+	asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l;"
+	    " cvt.rn.f16x2.e4m3x2 %1, h;}"
+		: "=r"(halves[0]), "=r"(halves[1])
+		: "r"(codes));
+	gsn_decode_2_f16(halves[0], out);
+	gsn_decode_2_f16(halves[1], out + 2);
+#else
+	for (int i = 0; i < 4; i++)
+		out[i] = gsn_decode_f8_e4m3((uint8_t)(codes >> (8 * i)));
+#endif
 }
 
 #endif

@@ -28,7 +28,7 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_ROWS_PER_INPUT = 1, /* twice as many spill */
+	GSN_EXPERT_TOKENS = 2, /* that go through an expert at once; twice as many spill */
 };
 
 /*
@@ -84,6 +84,20 @@ template <typename KERNEL> static int gpuResidentBlocks(int *ret_count, KERNEL k
 {
 	return (int)hipOccupancyMaxActiveBlocksPerMultiprocessor(
 		ret_count, reinterpret_cast<const void *>(kernel), threads, 0);
+}
+
+/* Kernels of a stream follow each other. */
+GSN_DEVICE_FN void gsn_await_previous()
+{
+}
+
+/* @return the vendor's code */
+template <typename... PARAMETERS>
+static int gsn_launch(void (*kernel)(PARAMETERS...), dim3 grid, uint32_t threads, void *stream,
+	PARAMETERS... arguments)
+{
+	kernel<<<grid, threads, 0, (hipStream_t)stream>>>(arguments...);
+	return (int)hipGetLastError();
 }
 
 GSN_DEVICE_FN unsigned gsn_lane_of_wave()

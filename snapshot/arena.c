@@ -62,6 +62,7 @@ void gsn_arena_free(struct gsn_arena *arena)
 {
 	if (!arena)
 		return;
+	gsn_arena_pin_end(arena);
 	for (size_t i = 0; arena->segments && i < arena->segment_count; i++)
 		if (arena->segments[i])
 			arena->device->ops->pinned_free(arena->device->context, arena->segments[i],
@@ -70,6 +71,26 @@ void gsn_arena_free(struct gsn_arena *arena)
 	gsn_free(arena->extents);
 	gsn_free(arena->leaves);
 	gsn_free(arena);
+}
+
+static uint64_t size_of_segment(const void *owner, size_t segment)
+{
+	return segment_bytes(owner, segment);
+}
+
+/* A single segment is copied to when it is there, not before. */
+gpusnap_status gsn_arena_pin_ahead(struct gsn_arena *arena, gpusnap_error *err)
+{
+	if (arena->segment_count < 2)
+		return GPUSNAP_OK;
+	return gsn_pinning_start(arena->device, arena->segments, arena->segment_count,
+		size_of_segment, arena, &arena->pinning, err);
+}
+
+void gsn_arena_pin_end(struct gsn_arena *arena)
+{
+	gsn_pinning_stop(arena->pinning);
+	arena->pinning = NULL;
 }
 
 bool gsn_arena_fits(const struct gsn_arena *arena, const struct gsn_range *ranges, size_t count)
@@ -100,6 +121,22 @@ gpusnap_digest *gsn_arena_run_leaves(struct gsn_arena *arena, const struct gsn_l
 	return &arena->leaves[arena->extents[run->extent].first_leaf + run->first];
 }
 
+static gpusnap_status pin_segment(struct gsn_arena *arena, size_t segment, gpusnap_error *err)
+{
+	void *memory;
+	gpusnap_status s;
+
+	if (arena->pinning)
+		return gsn_pinning_wait(arena->pinning, segment, err);
+	if (arena->segments[segment])
+		return GPUSNAP_OK;
+	s = arena->device->ops->pinned_alloc(
+		arena->device->context, segment_bytes(arena, segment), &memory, err);
+	if (!s)
+		arena->segments[segment] = memory;
+	return s;
+}
+
 /* Memory at `at`, and how much of `wanted` lies in the same segment. */
 static gpusnap_status touch(struct gsn_arena *arena, uint64_t at, uint64_t wanted,
 	uint8_t **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
@@ -107,19 +144,13 @@ static gpusnap_status touch(struct gsn_arena *arena, uint64_t at, uint64_t wante
 	size_t segment = (size_t)(at / SEGMENT_BYTES);
 	uint64_t inside = at % SEGMENT_BYTES;
 	uint64_t bytes = segment_bytes(arena, segment);
+	gpusnap_status s;
 
 	assert(segment < arena->segment_count);
-	if (!arena->segments[segment]) {
-		void *memory;
-		gpusnap_status s = arena->device->ops->pinned_alloc(
-			arena->device->context, bytes, &memory, err);
-
-		if (s) {
-			gsn_error_prefix(
-				err, "host arena of %llu bytes", (unsigned long long)arena->bytes);
-			return s;
-		}
-		arena->segments[segment] = memory;
+	s = pin_segment(arena, segment, err);
+	if (s) {
+		gsn_error_prefix(err, "host arena of %llu bytes", (unsigned long long)arena->bytes);
+		return s;
 	}
 	*ret_memory = (uint8_t *)arena->segments[segment] + inside;
 	*ret_bytes = gsn_min(wanted, bytes - inside);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "kernels/device_ops.h"
+#include "snapshot/pinning.h"
 #include "snapshot/ranges.h"
 
 /* Where one range of the region lies in the arena. */
@@ -28,7 +29,8 @@ struct gsn_arena {
 	uint64_t bytes;
 	/* Pinned memory in segments, so that copies run while the next one is being pinned. */
 	size_t segment_count;
-	void **segments; /* NULL until first touched */
+	void **segments;	     /* NULL until first touched */
+	struct gsn_pinning *pinning; /* takes them ahead; NULL: as they are touched */
 	uint64_t leaf_count;
 	gpusnap_digest *leaves; /* zero: the arena does not hold this leaf */
 };
@@ -36,6 +38,10 @@ struct gsn_arena {
 /* For these ranges of one region; no pinned memory is taken yet. `out` is owned by the caller. */
 gpusnap_status gsn_arena_new(gpusnap_device *device, const struct gsn_range *ranges, size_t count,
 	struct gsn_arena **out, gpusnap_error *err);
+/* All of the new arena will be touched, in order: take its memory ahead of that. */
+gpusnap_status gsn_arena_pin_ahead(struct gsn_arena *arena, gpusnap_error *err);
+/* No more of it is needed, or all is there. */
+void gsn_arena_pin_end(struct gsn_arena *arena);
 /* NULL is a no-op. */
 void gsn_arena_free(struct gsn_arena *arena);
 /* True when the arena was made for ranges with these offsets and sizes. */

@@ -67,12 +67,14 @@ static gpusnap_status ready_arena(struct offload *o, size_t i, gpusnap_error *er
 	struct gsn_region *region = o->selection.regions[i];
 	const struct gsn_range *kept = gsn_selection_kept(&o->selection, i);
 	size_t count = gsn_selection_kept_count(&o->selection, i);
+	gpusnap_status s;
 
 	if (region->arena && gsn_arena_fits(region->arena, kept, count))
 		return GPUSNAP_OK;
 	gsn_arena_free(region->arena);
 	region->arena = NULL;
-	return gsn_arena_new(o->registry->device, kept, count, &region->arena, err);
+	s = gsn_arena_new(o->registry->device, kept, count, &region->arena, err);
+	return s ? s : gsn_arena_pin_ahead(region->arena, err);
 }
 
 static gpusnap_status copy_run(struct offload *o, const struct gsn_region *region,
@@ -161,6 +163,13 @@ static void note_leaves(struct offload *o)
 	}
 }
 
+static void end_pinning(const struct offload *o)
+{
+	for (size_t i = 0; i < o->selection.count; i++)
+		if (o->selection.regions[i]->arena)
+			gsn_arena_pin_end(o->selection.regions[i]->arena);
+}
+
 /* The first time, copies need not wait for the digests: both run at once. */
 static gpusnap_status secure_in_arenas(struct offload *o, gpusnap_error *err)
 {
@@ -173,6 +182,7 @@ static gpusnap_status secure_in_arenas(struct offload *o, gpusnap_error *err)
 		s = ops->stream_sync(o->registry->stream, err);
 	if (!s)
 		s = copy_to_arenas(o, err);
+	end_pinning(o);
 	if (!s)
 		s = ops->stream_sync(o->registry->stream, err);
 	if (!s)
