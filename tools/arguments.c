@@ -25,6 +25,7 @@ enum {
 	KEY_COMPACT,
 	KEY_UNREGISTERED_MASKS,
 	KEY_FORGET_UNCLAIMED,
+	KEY_STRICT,
 };
 
 uint64_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t max)
@@ -217,6 +218,9 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
 	case KEY_FORGET_UNCLAIMED:
 		o->forget_unclaimed = true;
 		return 0;
+	case KEY_STRICT:
+		o->strict = true;
+		return 0;
 	case ARGP_KEY_END:
 		check_ranks(state);
 		return 0;
@@ -233,6 +237,8 @@ static const struct argp_option load_option_table[] = {
 	{"mask", KEY_MASK, "KIND", 0,
 		"Expert mask: standard, mori, deepep or vllm_aiter [standard]", 10},
 	{"compact", KEY_COMPACT, "WHEN", 0, "Compact views: auto, always or never [auto]", 10},
+	{"strict", KEY_STRICT, NULL, 0, "Refuse tensors that the model's family has no name for",
+		10},
 	{"unregistered-masks", KEY_UNREGISTERED_MASKS, NULL, 0,
 		"Hold the masks as engines do: in the region, under no name", 20},
 	{"forget-unclaimed", KEY_FORGET_UNCLAIMED, NULL, 0,

@@ -8,6 +8,7 @@
 #include "formats/base/fail.h"
 #include "tools/arguments.h"
 #include "tools/command.h"
+#include "tools/load_notes.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/server.h"
@@ -96,9 +97,10 @@ static gpusnap_status load_and_save(struct server *server, struct load_arguments
 	return s;
 }
 
-static int report(const struct load_arguments *a, const gpusnap_load_report *load,
+static int report(const struct load_arguments *a, const gpusnap_loaded *loaded,
 	const gpusnap_save_report *saved)
 {
+	const gpusnap_load_report *load = &loaded->report;
 	char root[GPUSNAP_DIGEST_TEXT];
 	char size[SIZE_TEXT];
 	char read[SIZE_TEXT];
@@ -111,14 +113,17 @@ static int report(const struct load_arguments *a, const gpusnap_load_report *loa
 	(void)gpusnap_digest_format(saved->root, root);
 	if (a->common.json)
 		return output_json(
-			gpusnap_json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:b,s:s?,s:{s:I,s:f,s:s}}",
-				"tensors", (long long)load->tensors, "views",
-				(long long)load->views, "copies", (long long)load->copies, "bytes",
-				(long long)load->bytes, "bytes_read", (long long)load->bytes_read,
-				"seconds", load->seconds, "engine", load->io.engine, "direct",
-				load->io.direct, "note", load->note, "snapshot", "bytes",
-				(long long)saved->io.bytes, "seconds", saved->io.seconds, "root",
-				root),
+			load_notes_add(
+				gpusnap_json_pack(
+					"{s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:b,s:{s:I,s:f,s:s}}",
+					"tensors", (long long)load->tensors, "views",
+					(long long)load->views, "copies", (long long)load->copies,
+					"bytes", (long long)load->bytes, "bytes_read",
+					(long long)load->bytes_read, "seconds", load->seconds,
+					"engine", load->io.engine, "direct", load->io.direct,
+					"snapshot", "bytes", (long long)saved->io.bytes, "seconds",
+					saved->io.seconds, "root", root),
+				loaded),
 			0);
 	(void)printf("loaded %llu tensors, %s: %llu views in %llu copies, %s read, %.3f s\n"
 		     "saved %s in %.3f s\nroot %s\n",
@@ -154,8 +159,9 @@ int cmd_load(int argc, char **argv)
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;
 	s = load_and_save(&server, &a, &saved, &err);
-	output_note(argv[0], server.load.note);
-	status = s ? output_error(argv[0], a.common.json, &err) : report(&a, &server.load, &saved);
+	load_notes_print(argv[0], &server.loaded);
+	status =
+		s ? output_error(argv[0], a.common.json, &err) : report(&a, &server.loaded, &saved);
 	server_close(&server);
 	return status;
 }

@@ -8,6 +8,7 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/endpoint.h"
+#include "tools/load_notes.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/server.h"
@@ -142,7 +143,7 @@ int cmd_serve(int argc, char **argv)
 	if (start(&server, &a, socket, &err)) {
 		status = output_error(argv[0], false, &err);
 	} else {
-		output_note(argv[0], server.load.note);
+		load_notes_print(argv[0], &server.loaded);
 		(void)printf("ready pid=%d socket=%s\n", (int)getpid(), socket);
 		status = output_flush();
 		if (!status)

@@ -77,7 +77,7 @@ gpusnap_status server_load(struct server *server, const char *device, const char
 	const gpusnap_load_options *options, gpusnap_error *err)
 {
 	gpusnap_registry_options registry_options = GPUSNAP_REGISTRY_OPTIONS_INIT;
-	gpusnap_loaded loaded = {0};
+	gpusnap_loaded *loaded = &server->loaded;
 	gpusnap_status s = gpusnap_device_open(device, &server->device, err);
 
 	if (s)
@@ -88,13 +88,11 @@ gpusnap_status server_load(struct server *server, const char *device, const char
 	registry_options.ep_size = options->ep_size;
 	s = gpusnap_registry_create(server->device, &registry_options, &server->registry, err);
 	if (!s)
-		s = gpusnap_load(server->registry, directory, options, &loaded, err);
-	if (!s && loaded.mask_count)
-		s = record_masks(server->registry, &loaded, err);
+		s = gpusnap_load(server->registry, directory, options, loaded, err);
+	if (!s && loaded->mask_count)
+		s = record_masks(server->registry, loaded, err);
 	if (!s)
 		s = bind_model(server, err);
-	server->load = loaded.report;
-	gpusnap_loaded_release(&loaded);
 	return s;
 }
 
@@ -157,6 +155,7 @@ void server_close(struct server *server)
 {
 	gpusnap_agent_stop(server->agent);
 	gpusnap_dispatch_free(server->dispatch);
+	gpusnap_loaded_release(&server->loaded);
 	gpusnap_registry_free(server->registry);
 	gpusnap_device_close(server->device);
 	*server = (struct server)SERVER_INIT;

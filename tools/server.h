@@ -15,16 +15,13 @@ struct server {
 	gpusnap_registry *registry;
 	gpusnap_dispatch *dispatch; /* NULL: the state describes no MoE layer */
 	gpusnap_agent *agent;
-	gpusnap_load_report load; /* of server_load */
+	gpusnap_loaded loaded; /* by server_load */
 };
 
 /* Valid to close from birth, in any state. */
 #define SERVER_INIT                                                                                \
 	{                                                                                          \
-		NULL, NULL, NULL, NULL,                                                            \
-		{                                                                                  \
-			0                                                                          \
-		}                                                                                  \
+		.device = NULL                                                                     \
 	}
 
 gpusnap_status server_load(struct server *server, const char *device, const char *directory,

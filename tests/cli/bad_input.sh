@@ -125,7 +125,19 @@ one_line "leaf"
 expect 1 verify "$scratch/bad.gsnap" --json
 check 'len(r["damage"]) == 1'
 
-# A family that has no description yet is kept, saved and verified, and says what that costs.
+# A tensor that nobody expected is kept and named; --strict refuses it.
+fresh
+LC_ALL=C sed -i 's/model[.]norm[.]weight/model.morn.weight/' "$damaged"/model*
+expect 0 load "$damaged" "$scratch/odd.gsnap" --json
+one_line "1 tensors are none of mixtral's, kept as they are: model.morn.weight"
+check 'r["unexpected"] == ["model.morn.weight"] and r["padding"] == 0'
+expect 4 load "$damaged" "$scratch/odd2.gsnap" --strict
+one_line "1 tensors are none of mixtral's: model.morn.weight"
+expect 0 load "$checkpoints/mixtral" "$scratch/padded.gsnap" --tp-size 3 --tp-rank 2 --json
+one_line "of the buffers are padding"
+check 'r["padding"] > 0 and r["unexpected"] == []'
+
+# A family that is unknown is kept, saved and verified, and says what that costs.
 fresh
 sed -i 's/"model_type": "mixtral"/"model_type": "dbrx"/' "$damaged/config.json"
 expect 0 load "$damaged" "$scratch/plain.gsnap" --json
