@@ -167,6 +167,7 @@ static gpusnap_status create_named(struct gsn_commit *commit, gpusnap_error *err
 		commit->visible = true;
 		if (still_ours(commit))
 			return GPUSNAP_OK;
+		(void)commit->fs->unlink(commit->fs, commit->directory_fd, commit->temporary);
 		commit->fs->close(commit->fs, fd);
 		commit->fd = -1;
 		commit->visible = false;
@@ -195,8 +196,8 @@ static gpusnap_status allocate(struct gsn_commit *commit, uint64_t bytes, gpusna
 	/* fallocate() refuses to reserve nothing, which an empty buffer's bytes alone are. */
 	int result = bytes ? commit->fs->allocate(commit->fs, commit->fd, bytes) : 0;
 
-	/* Without the service, lack of space is found while writing. */
-	if (result == -EOPNOTSUPP || result == -ENOSYS)
+	/* Without the service, or peace for it, lack of space is found while writing. */
+	if (result == -EOPNOTSUPP || result == -ENOSYS || result == -EINTR)
 		return GPUSNAP_OK;
 	if (result)
 		return gsn_fail_os(err, gsn_status_from_errno(-result), -result,

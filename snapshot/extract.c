@@ -85,6 +85,10 @@ static gpusnap_status put(
 		if (moved < 0)
 			return gsn_fail_os(err, gsn_status_from_errno(errno), errno,
 				"'%s': write: %s", x->target, strerror(errno));
+		if (moved == 0)
+			return gsn_fail_os(err, GPUSNAP_E_IO, EIO,
+				"'%s': write: took none of %" PRIu64 " bytes", x->target,
+				length - done);
 		done += (uint64_t)moved;
 	}
 	return GPUSNAP_OK;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FD_PATH_BYTES = 32 };
+enum { FD_PATH_BYTES = 32, ALLOCATE_TRIES = 16 };
 
 static int answer(int result)
 {
@@ -101,12 +101,12 @@ static int posix_status_at(
 
 static int posix_allocate(const struct gsn_fs *fs, int fd, uint64_t bytes)
 {
-	int result;
+	int result = -EINTR;
 
 	(void)fs;
-	do
+	/* A large one starts anew after each signal, so that a fast timer might starve it. */
+	for (int tries = 0; tries < ALLOCATE_TRIES && result == -EINTR; tries++)
 		result = answer(fallocate(fd, 0, 0, (off_t)bytes));
-	while (result == -EINTR);
 	return result;
 }
 

@@ -84,24 +84,43 @@ static uint64_t span_bytes(const struct gsn_reader *reader, const struct gsn_seg
 	return files > 1 ? bytes + 2 * (files - 1) * block_bytes : bytes;
 }
 
-static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_reader_file *probe,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err)
+/* Memory and the ring know no file: say which one they were for. */
+static gpusnap_status name_file(const char *path, gpusnap_status status, gpusnap_error *err)
 {
-	gpusnap_status status;
+	if (status)
+		gsn_error_prefix(err, "'%s'", path);
+	return status;
+}
 
-	reader->io = *io;
-	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
-	reader->bytes_total = sum_bytes(segments, count);
-	status = gsn_staging_open(&reader->staging, device, &reader->io, held + 1,
-		span_bytes(reader, segments, count, io->block_bytes), err);
+static gpusnap_status take_memory(struct gsn_reader *reader, gpusnap_device *device, uint32_t held,
+	uint64_t span, gpusnap_error *err)
+{
+	gpusnap_status status =
+		gsn_staging_open(&reader->staging, device, &reader->io, held + 1, span, err);
+
 	if (status)
 		return status;
 	reader->slots = gsn_alloc(reader->staging.slot_count, sizeof *reader->slots);
 	reader->order = gsn_alloc(reader->staging.slot_count, sizeof *reader->order);
 	if (!reader->slots || !reader->order)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a reader");
-	return open_ring(reader, probe, err);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_reader_file *probe,
+	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
+	const gpusnap_io_options *io, gpusnap_error *err)
+{
+	uint64_t span = span_bytes(reader, segments, count, io->block_bytes);
+	gpusnap_status status;
+
+	reader->io = *io;
+	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
+	reader->bytes_total = sum_bytes(segments, count);
+	status = take_memory(reader, device, held, span, err);
+	if (!status)
+		status = open_ring(reader, probe, err);
+	return name_file(probe->path, status, err);
 }
 
 gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
@@ -215,7 +234,7 @@ static gpusnap_status ask_for_block(struct gsn_reader *reader, uint32_t slot, gp
 
 	reader->order[place] = slot;
 	reader->order_count++;
-	return gsn_ring_submit(reader->ring, &request, err);
+	return name_file(block->source->path, gsn_ring_submit(reader->ring, &request, err), err);
 }
 
 static gpusnap_status read_ahead(struct gsn_reader *reader, gpusnap_error *err)
@@ -243,7 +262,7 @@ static gpusnap_status reap(struct gsn_reader *reader, gpusnap_error *err)
 	gpusnap_status status = gsn_ring_wait(reader->ring, &completion, err);
 
 	if (status)
-		return status;
+		return name_file(reader->sources[0].path, status, err);
 	block = completion.tag;
 	block->arrived = true;
 	block->status = completion.status;

@@ -128,8 +128,12 @@ static void threads_close(struct gsn_ring *ring)
 static gpusnap_status probe(int probe_fd, gpusnap_error *err)
 {
 	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
+	ssize_t got;
 
-	if (pread(probe_fd, memory, sizeof memory, 0) < 0)
+	do
+		got = pread(probe_fd, memory, sizeof memory, 0);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
 		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, errno,
 			"I/O workers: pread was refused: %s", strerror(errno));
 	return GPUSNAP_OK;
