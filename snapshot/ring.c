@@ -67,6 +67,16 @@ void gsn_ring_close(struct gsn_ring *ring)
 	gsn_free(ring);
 }
 
+static bool is_passing(int64_t result)
+{
+	return result == -EINTR || result == -EAGAIN;
+}
+
+static bool retry(struct gsn_ring_slot *slot)
+{
+	return ++slot->attempts < ATTEMPTS_MAX;
+}
+
 gpusnap_status gsn_ring_probe(
 	struct gsn_ring *ring, int probe_fd, const char *what, gpusnap_error *err)
 {
@@ -75,10 +85,13 @@ gpusnap_status gsn_ring_probe(
 		.request = {.fd = probe_fd, .memory = memory, .length = sizeof memory}};
 	struct gsn_ring_slot *reaped;
 	int64_t result = 0;
-	gpusnap_status status = ring->engine->submit(ring, &slot, err);
+	gpusnap_status status;
 
-	if (!status)
-		status = ring->engine->reap(ring, &reaped, &result, err);
+	do {
+		status = ring->engine->submit(ring, &slot, err);
+		if (!status)
+			status = ring->engine->reap(ring, &reaped, &result, err);
+	} while (!status && is_passing(result) && retry(&slot));
 	if (!status && result < 0)
 		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, (int)-result,
 			"%s refused a read: %s", what, strerror((int)-result));
@@ -247,11 +260,6 @@ static bool at_end_of_file(const struct gsn_ring_slot *slot)
 	       slot->request.offset + slot->done >= (uint64_t)file.st_size;
 }
 
-static bool retry(struct gsn_ring_slot *slot)
-{
-	return ++slot->attempts < ATTEMPTS_MAX;
-}
-
 static enum part_outcome moved(struct gsn_ring_slot *slot, uint64_t bytes, int *ret_errno)
 {
 	uint64_t before = slot->done;
@@ -274,7 +282,7 @@ static enum part_outcome moved(struct gsn_ring_slot *slot, uint64_t bytes, int *
 
 static enum part_outcome judge(struct gsn_ring_slot *slot, int64_t result, int *ret_errno)
 {
-	if (result == -EINTR || result == -EAGAIN) {
+	if (is_passing(result)) {
 		*ret_errno = (int)-result;
 		return retry(slot) ? PART_MORE : PART_FAILED;
 	}
