@@ -16,6 +16,8 @@
 
 enum {
 	FLOATS = DTYPE_BIT(GPUSNAP_BF16) | DTYPE_BIT(GPUSNAP_F16) | DTYPE_BIT(GPUSNAP_F32),
+	SCALED = DTYPE_BIT(GPUSNAP_F8_E4M3) | DTYPE_BIT(GPUSNAP_F4),
+	SCALES = DTYPE_BIT(GPUSNAP_F32) | DTYPE_BIT(GPUSNAP_F8_E8M0),
 };
 
 struct requirement {
@@ -26,18 +28,38 @@ struct requirement {
 	uint64_t shape[3];
 };
 
-static struct requirement scale_requirement(
-	const gpusnap_moe_layer *spec, uint64_t row_blocks, uint64_t columns)
+/* Blocks that `length` rows or columns fall into; none without scales. */
+static uint64_t blocks(uint64_t length, uint32_t block)
 {
-	bool scaled = spec->block_n != 0;
+	return block ? gsn_ceil_div(length, block) : 0;
+}
+
+/* What a layer may have: it does if it names one, formats/moe_check.c says where it must not. */
+static struct requirement table_requirement(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot,
+	uint32_t roles, uint64_t rows, uint64_t columns)
+{
+	return (struct requirement){
+		.needed = spec->buffers[slot] != NULL,
+		.roles = roles,
+		.dtypes = FLOATS,
+		.rank = columns ? 2 : 1,
+		.shape = {rows, columns},
+	};
+}
+
+static struct requirement scale_requirement(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot)
+{
+	bool is_w13 = slot == GPUSNAP_MOE_W13_SCALE;
+	uint64_t row_blocks = is_w13 ? 2 * blocks(spec->intermediate, spec->block_n)
+				     : blocks(spec->hidden, spec->block_n);
+	uint64_t columns = is_w13 ? spec->hidden : spec->intermediate;
 
 	return (struct requirement){
-		.needed = scaled,
+		.needed = spec->block_n != 0,
 		.roles = 1u << GPUSNAP_ROLE_SCALE,
-		.dtypes = DTYPE_BIT(GPUSNAP_F32),
+		.dtypes = SCALES,
 		.rank = 3,
-		.shape = {spec->mask.local, row_blocks,
-			scaled ? gsn_ceil_div(columns, spec->block_k) : 0},
+		.shape = {spec->mask.local, row_blocks, blocks(columns, spec->block_k)},
 	};
 }
 
@@ -47,8 +69,7 @@ static struct requirement weight_requirement(
 	return (struct requirement){
 		.needed = true,
 		.roles = 1u << GPUSNAP_ROLE_WEIGHT,
-		.dtypes = spec->block_n ? DTYPE_BIT(GPUSNAP_F8_E4M3)
-					: FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
+		.dtypes = spec->block_n ? SCALED : FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
 		.rank = 3,
 		.shape = {spec->mask.local, rows, columns},
 	};
@@ -61,49 +82,78 @@ static struct requirement shared_requirement(
 	return (struct requirement){
 		.needed = spec->shared_intermediate != 0,
 		.roles = 1u << GPUSNAP_ROLE_WEIGHT,
-		.dtypes = FLOATS,
+		.dtypes = spec->shared_block_n ? SCALED : FLOATS | DTYPE_BIT(GPUSNAP_F8_E4M3),
 		.rank = 2,
 		.shape = {rows, columns},
 	};
 }
 
-static uint64_t row_blocks(const gpusnap_moe_layer *spec, uint64_t rows)
+static struct requirement shared_scale_requirement(
+	const gpusnap_moe_layer *spec, gpusnap_moe_slot slot)
 {
-	return spec->block_n ? gsn_ceil_div(rows, spec->block_n) : 0;
+	bool is_w13 = slot == GPUSNAP_MOE_SHARED_W13_SCALE;
+	uint64_t row_blocks = is_w13 ? 2 * blocks(spec->shared_intermediate, spec->shared_block_n)
+				     : blocks(spec->hidden, spec->shared_block_n);
+	uint64_t columns = is_w13 ? spec->hidden : spec->shared_intermediate;
+	struct requirement need = table_requirement(spec, slot, 1u << GPUSNAP_ROLE_SCALE,
+		row_blocks, blocks(columns, spec->shared_block_k));
+
+	need.dtypes = SCALES;
+	return need;
+}
+
+/* Tables of integers that say where tokens go. */
+static struct requirement index_requirement(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot)
+{
+	bool hash = slot == GPUSNAP_MOE_HASH;
+	struct requirement need = table_requirement(spec, slot,
+		1u << GPUSNAP_ROLE_EXPERT_MAP | (hash ? 1u << GPUSNAP_ROLE_OTHER : 0),
+		hash ? spec->vocabulary : spec->experts, hash ? spec->top_k : 0);
+
+	need.dtypes = DTYPE_BIT(GPUSNAP_I32) | (hash ? DTYPE_BIT(GPUSNAP_I64) : 0);
+	return need;
 }
 
 static struct requirement requirement_of(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot)
 {
+	const uint32_t router = 1u << GPUSNAP_ROLE_ROUTER, bias = 1u << GPUSNAP_ROLE_BIAS;
+
 	switch (slot) {
 	case GPUSNAP_MOE_ROUTER:
-		return (struct requirement){
-			true, 1u << GPUSNAP_ROLE_ROUTER, FLOATS, 2, {spec->experts, spec->hidden}};
+		return table_requirement(spec, slot, router, spec->experts, spec->hidden);
 	case GPUSNAP_MOE_W13:
 		return weight_requirement(spec, 2ull * spec->intermediate, spec->hidden);
-	case GPUSNAP_MOE_W13_SCALE:
-		return scale_requirement(
-			spec, 2 * row_blocks(spec, spec->intermediate), spec->hidden);
 	case GPUSNAP_MOE_W2:
 		return weight_requirement(spec, spec->hidden, spec->intermediate);
+	case GPUSNAP_MOE_W13_SCALE:
 	case GPUSNAP_MOE_W2_SCALE:
-		return scale_requirement(spec, row_blocks(spec, spec->hidden), spec->intermediate);
+		return scale_requirement(spec, slot);
 	case GPUSNAP_MOE_MASK:
 		return (struct requirement){true, 1u << GPUSNAP_ROLE_EXPERT_MASK,
 			DTYPE_BIT(GPUSNAP_I32), 1, {gpusnap_mask_length(&spec->mask)}};
 	case GPUSNAP_MOE_SELECTION_BIAS:
-		return (struct requirement){spec->buffers[slot] != NULL, 1u << GPUSNAP_ROLE_BIAS,
-			FLOATS, 1, {spec->experts}};
+	case GPUSNAP_MOE_ROUTER_BIAS:
+		return table_requirement(spec, slot, bias, spec->experts, 0);
+	case GPUSNAP_MOE_W13_BIAS:
+		return table_requirement(
+			spec, slot, bias, spec->mask.local, 2ull * spec->intermediate);
+	case GPUSNAP_MOE_W2_BIAS:
+		return table_requirement(spec, slot, bias, spec->mask.local, spec->hidden);
+	case GPUSNAP_MOE_HASH:
+	case GPUSNAP_MOE_MAP:
+		return index_requirement(spec, slot);
 	case GPUSNAP_MOE_SHARED_W13:
 		return shared_requirement(spec, 2ull * spec->shared_intermediate, spec->hidden);
 	case GPUSNAP_MOE_SHARED_W2:
 		return shared_requirement(spec, spec->hidden, spec->shared_intermediate);
 	case GPUSNAP_MOE_SHARED_GATE:
-		return (struct requirement){spec->buffers[slot] != NULL, 1u << GPUSNAP_ROLE_ROUTER,
-			FLOATS, 2, {1, spec->hidden}};
+		return table_requirement(spec, slot, router, 1, spec->hidden);
+	case GPUSNAP_MOE_SHARED_W13_SCALE:
+	case GPUSNAP_MOE_SHARED_W2_SCALE:
+		return shared_scale_requirement(spec, slot);
 	default: /* GPUSNAP_MOE_NORM: the probe can do without */
-		return (struct requirement){spec->buffers[slot] != NULL,
-			1u << GPUSNAP_ROLE_WEIGHT | 1u << GPUSNAP_ROLE_OTHER, FLOATS, 1,
-			{spec->hidden}};
+		return table_requirement(spec, slot,
+			1u << GPUSNAP_ROLE_WEIGHT | 1u << GPUSNAP_ROLE_OTHER, spec->hidden, 0);
 	}
 }
 
@@ -150,25 +200,52 @@ static gpusnap_status check_mask_type(
 	return GPUSNAP_OK;
 }
 
+/* Codes of the FNUZ kinds have the bits of E4M3, and half of its values: nothing would notice. */
+static gpusnap_status check_dtype(
+	gpusnap_moe_slot slot, gpusnap_dtype dtype, uint32_t dtypes, gpusnap_error *err)
+{
+	if (dtypes & DTYPE_BIT(dtype))
+		return GPUSNAP_OK;
+	if (dtype == GPUSNAP_F8_E4M3FNUZ || dtype == GPUSNAP_F8_E5M2FNUZ)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"dtype %s is not one that %s can have: its codes are worth half of "
+			"F8_E4M3's; load the checkpoint's own F8_E4M3, or register the buffer as "
+			"F8_E4M3 and halve its scales",
+			gpusnap_dtype_name(dtype), gpusnap_moe_slot_name(slot));
+	return gsn_fail(err, GPUSNAP_E_MISMATCH, "dtype %s is not one that %s can have",
+		gpusnap_dtype_name(dtype), gpusnap_moe_slot_name(slot));
+}
+
+static gpusnap_status check_placed(const gpusnap_buffer_info *info, gpusnap_error *err)
+{
+	uint32_t width = gpusnap_dtype_bits(info->dtype) / 8;
+
+	if (info->dtype == GPUSNAP_F4 && info->rank > 0 && info->shape[info->rank - 1] % 2)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"rows of %llu F4 elements end inside a byte; an even number is needed",
+			(unsigned long long)info->shape[info->rank - 1]);
+	if (width > 1 && info->address % width)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"address %#llx is not a multiple of the element size %u",
+			(unsigned long long)info->address, width);
+	return GPUSNAP_OK;
+}
+
 static gpusnap_status check_buffer(const gpusnap_moe_layer *spec, gpusnap_moe_slot slot,
 	const gpusnap_buffer_info *info, gpusnap_error *err)
 {
 	struct requirement need = requirement_of(spec, slot);
-	uint32_t width = gpusnap_dtype_bits(info->dtype) / 8;
+	gpusnap_status status;
 
 	if (!(need.roles & 1u << info->role))
 		return gsn_fail(err, GPUSNAP_E_MISMATCH, "role is %s, which no %s can have",
 			gpusnap_role_name(info->role), gpusnap_moe_slot_name(slot));
-	if (!(need.dtypes & DTYPE_BIT(info->dtype)))
-		return gsn_fail(err, GPUSNAP_E_MISMATCH, "dtype %s is not one that %s can have",
-			gpusnap_dtype_name(info->dtype), gpusnap_moe_slot_name(slot));
-	if (info->address % width)
-		return gsn_fail(err, GPUSNAP_E_MISMATCH,
-			"address %#llx is not a multiple of the element size %u",
-			(unsigned long long)info->address, width);
-	if (slot == GPUSNAP_MOE_MASK && check_mask_type(&info->mask, &spec->mask, err))
-		return GPUSNAP_E_MISMATCH;
-	return check_shape(&need, info, err);
+	status = check_dtype(slot, info->dtype, need.dtypes, err);
+	if (!status)
+		status = check_placed(info, err);
+	if (!status && slot == GPUSNAP_MOE_MASK)
+		status = check_mask_type(&info->mask, &spec->mask, err);
+	return status ? status : check_shape(&need, info, err);
 }
 
 static gpusnap_status bind_slot(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
@@ -223,14 +300,28 @@ static gpusnap_status check_layer(const gpusnap_moe_layer *spec, gpusnap_error *
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status check_one_dtype(const gpusnap_moe_layer *spec, const struct gsn_operand *w13,
-	const struct gsn_operand *w2, gpusnap_error *err)
+/* Slots that kernels take with one dtype for both. */
+static gpusnap_status check_one_dtype(
+	const gpusnap_moe_layer *spec, const struct gsn_operand *operands, gpusnap_error *err)
 {
-	if (w13->dtype == w2->dtype)
-		return GPUSNAP_OK;
-	return gsn_fail(err, GPUSNAP_E_MISMATCH,
-		"layer %u: '%s' is %s but '%s' is %s; both must have one dtype", spec->layer,
-		w13->name, gpusnap_dtype_name(w13->dtype), w2->name, gpusnap_dtype_name(w2->dtype));
+	static const gpusnap_moe_slot pairs[][2] = {
+		{GPUSNAP_MOE_W13, GPUSNAP_MOE_W2},
+		{GPUSNAP_MOE_W13_SCALE, GPUSNAP_MOE_W2_SCALE},
+		{GPUSNAP_MOE_W13_BIAS, GPUSNAP_MOE_W2_BIAS},
+		{GPUSNAP_MOE_SHARED_W13, GPUSNAP_MOE_SHARED_W2},
+		{GPUSNAP_MOE_SHARED_W13_SCALE, GPUSNAP_MOE_SHARED_W2_SCALE},
+	};
+
+	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+		const struct gsn_operand *a = &operands[pairs[i][0]], *b = &operands[pairs[i][1]];
+
+		if (a->name && b->name && a->dtype != b->dtype)
+			return gsn_fail(err, GPUSNAP_E_MISMATCH,
+				"layer %u: '%s' is %s but '%s' is %s; both must have one dtype",
+				spec->layer, a->name, gpusnap_dtype_name(a->dtype), b->name,
+				gpusnap_dtype_name(b->dtype));
+	}
+	return GPUSNAP_OK;
 }
 
 gpusnap_status gsn_bind_layer(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,
@@ -240,13 +331,7 @@ gpusnap_status gsn_bind_layer(const gpusnap_registry *registry, const gpusnap_mo
 
 	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
 		status = bind_slot(registry, spec, (gpusnap_moe_slot)slot, &operands[slot], err);
-	if (!status)
-		status = check_one_dtype(
-			spec, &operands[GPUSNAP_MOE_W13], &operands[GPUSNAP_MOE_W2], err);
-	if (!status)
-		status = check_one_dtype(spec, &operands[GPUSNAP_MOE_SHARED_W13],
-			&operands[GPUSNAP_MOE_SHARED_W2], err);
-	return status;
+	return status ? status : check_one_dtype(spec, operands, err);
 }
 
 gpusnap_status gsn_bind_mask(const gpusnap_registry *registry, const gpusnap_moe_layer *spec,

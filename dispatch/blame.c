@@ -80,15 +80,11 @@ gpusnap_status gsn_blame_leaf(struct gsn_proof *proof, const gpusnap_baseline *b
 }
 
 static const gpusnap_moe_slot weight_slots[] = {GPUSNAP_MOE_W13, GPUSNAP_MOE_W2};
-static const gpusnap_moe_slot scale_slots[] = {GPUSNAP_MOE_W13_SCALE, GPUSNAP_MOE_W2_SCALE};
+/* Control tables of which each expert has a part. */
+static const gpusnap_moe_slot table_slots[] = {
+	GPUSNAP_MOE_W13_SCALE, GPUSNAP_MOE_W2_SCALE, GPUSNAP_MOE_W13_BIAS, GPUSNAP_MOE_W2_BIAS};
 
-enum { PAIR = 2 };
-
-static bool is_expert_slot(gpusnap_moe_slot slot)
-{
-	return slot == weight_slots[0] || slot == weight_slots[1] || slot == scale_slots[0] ||
-	       slot == scale_slots[1];
-}
+enum { WEIGHTS = 2, TABLES = 4 };
 
 /* One expert whose output differs, and all that speaks for or against its buffers. */
 struct inquiry {
@@ -120,19 +116,19 @@ static gpusnap_status name_nothing(struct inquiry *inquiry, const char *why, gpu
 
 static bool weights_named(const struct inquiry *inquiry)
 {
-	for (int i = 0; i < PAIR; i++)
+	for (int i = 0; i < WEIGHTS; i++)
 		if (gsn_findings_get(&inquiry->proof->findings, inquiry->index, weight_slots[i],
 			    inquiry->expert))
 			return true;
 	return false;
 }
 
-/* A scale table that is known to be damaged, now also known to break this expert. */
-static bool scale_named(struct inquiry *inquiry)
+/* A table that is known to be damaged, now also known to break this expert. */
+static bool table_named(struct inquiry *inquiry)
 {
-	for (int i = 0; i < PAIR; i++) {
+	for (int i = 0; i < TABLES; i++) {
 		struct gsn_finding *known = gsn_findings_get(
-			&inquiry->proof->findings, inquiry->index, scale_slots[i], -1);
+			&inquiry->proof->findings, inquiry->index, table_slots[i], -1);
 
 		if (!known)
 			continue;
@@ -178,7 +174,7 @@ static bool slot_explained(const struct inquiry *inquiry, gpusnap_moe_slot slot)
 /* GSN_NO_SLOT when no weight can be told from a neighbour's. */
 static gpusnap_moe_slot shared_suspect(const struct inquiry *inquiry, bool even_if_explained)
 {
-	for (int i = 0; i < PAIR; i++) {
+	for (int i = 0; i < WEIGHTS; i++) {
 		gpusnap_moe_slot slot = weight_slots[i];
 
 		if (inquiry->slots[slot].leaf >= 0 &&
@@ -188,11 +184,11 @@ static gpusnap_moe_slot shared_suspect(const struct inquiry *inquiry, bool even_
 	return GSN_NO_SLOT;
 }
 
-static gpusnap_moe_slot differing_scale(const struct inquiry *inquiry)
+static gpusnap_moe_slot differing_table(const struct inquiry *inquiry)
 {
-	for (int i = 0; i < PAIR; i++)
-		if (inquiry->slots[scale_slots[i]].leaf >= 0)
-			return scale_slots[i];
+	for (int i = 0; i < TABLES; i++)
+		if (inquiry->slots[table_slots[i]].leaf >= 0)
+			return table_slots[i];
 	return GSN_NO_SLOT;
 }
 
@@ -200,10 +196,10 @@ static gpusnap_status judge_shared(struct inquiry *inquiry, gpusnap_error *err)
 {
 	gpusnap_moe_slot slot = shared_suspect(inquiry, false);
 
-	if (slot == GSN_NO_SLOT && scale_named(inquiry))
+	if (slot == GSN_NO_SLOT && table_named(inquiry))
 		return GPUSNAP_OK;
 	if (slot == GSN_NO_SLOT)
-		slot = differing_scale(inquiry);
+		slot = differing_table(inquiry);
 	if (slot == GSN_NO_SLOT)
 		slot = shared_suspect(inquiry, true);
 	if (slot != GSN_NO_SLOT)
@@ -223,7 +219,7 @@ static gpusnap_status open_inquiry(struct inquiry *inquiry, const gpusnap_baseli
 
 	inquiry->expert = (int32_t)(mask->first + local);
 	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
-		if (is_expert_slot((gpusnap_moe_slot)slot))
+		if (gsn_is_expert_slot((gpusnap_moe_slot)slot))
 			status = suspect(inquiry->proof, baseline, &layer->operands[slot], local,
 				mask->local, &inquiry->slots[slot], err);
 	return status;
@@ -235,7 +231,7 @@ gpusnap_status gsn_blame_convict(struct gsn_proof *proof, const gpusnap_baseline
 	struct inquiry inquiry = {.proof = proof, .index = index, .what = what};
 	gpusnap_status status = open_inquiry(&inquiry, baseline, local, err);
 
-	for (int i = 0; i < PAIR && !status; i++)
+	for (int i = 0; i < WEIGHTS && !status; i++)
 		if (inquiry.slots[weight_slots[i]].own)
 			status = name_slot(&inquiry, weight_slots[i], err);
 	return status;
@@ -251,7 +247,7 @@ gpusnap_status gsn_blame_suspect(struct gsn_proof *proof, const gpusnap_baseline
 		return status;
 	if (inquiry.slots[GPUSNAP_MOE_W13].known && inquiry.slots[GPUSNAP_MOE_W2].known)
 		return judge_shared(&inquiry, err);
-	if (scale_named(&inquiry))
+	if (table_named(&inquiry))
 		return GPUSNAP_OK;
 	return name_nothing(&inquiry,
 		"no leaf digests of its buffers at hand to tell which: give the snapshot", err);

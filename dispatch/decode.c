@@ -71,12 +71,25 @@ static gpusnap_status put_input(struct step *step, gpusnap_error *err)
 	return status;
 }
 
+static gpusnap_status put_token_ids(struct step *step, gpusnap_error *err)
+{
+	if (!step->layer->spec->vocabulary)
+		return GPUSNAP_OK;
+	return upload(step, step->at.token_ids, step->pass->token_ids,
+		(uint64_t)step->pass->tokens * sizeof(int32_t), err);
+}
+
 static gpusnap_status route(struct step *step, gpusnap_error *err)
 {
 	const gpusnap_moe_layer *spec = step->layer->spec;
 	const struct gsn_operand *router = &step->layer->operands[GPUSNAP_MOE_ROUTER];
 	const struct gsn_operand *bias = &step->layer->operands[GPUSNAP_MOE_SELECTION_BIAS];
+	const struct gsn_operand *router_bias = &step->layer->operands[GPUSNAP_MOE_ROUTER_BIAS];
+	const struct gsn_operand *hash = &step->layer->operands[GPUSNAP_MOE_HASH];
+	gpusnap_status status = put_token_ids(step, err);
 
+	if (status)
+		return status;
 	return step->ops->moe_route(step->dispatch->stream,
 		&(struct gsn_moe_route){
 			.tokens = step->pass->tokens,
@@ -98,6 +111,12 @@ static gpusnap_status route(struct step *step, gpusnap_error *err)
 			.top_groups = spec->top_groups,
 			.scale = spec->routed_scale,
 			.keys = step->at.keys,
+			.router_bias = router_bias->address,
+			.router_bias_dtype = router_bias->dtype,
+			.hash_dtype = hash->dtype,
+			.hash = hash->address,
+			.token_ids = hash->name ? step->at.token_ids : 0,
+			.vocabulary = spec->vocabulary,
 		},
 		err);
 }
@@ -324,6 +343,11 @@ gpusnap_status gsn_fault_status(const struct gsn_layer *layer, uint32_t faults, 
 			operands[GPUSNAP_MOE_SHARED_GATE].name	    ? " or the shared expert's gate"
 			: operands[GPUSNAP_MOE_SELECTION_BIAS].name ? " with its selection bias"
 								    : "");
+	if (faults & GSN_MOE_FAULT_HASH)
+		return gsn_fail(err, GPUSNAP_E_NOT_PROVED,
+			"layer %u: hash table '%s' names an expert beyond the layer's %u; restore "
+			"it or load it again",
+			number, operands[GPUSNAP_MOE_HASH].name, layer->spec->experts);
 	if (faults & GSN_MOE_FAULT_LOCAL_ID)
 		return gsn_fail(err, GPUSNAP_E_NOT_PROVED,
 			"layer %u: mask '%s' gives a local id beyond the rank's %u experts; "
@@ -339,6 +363,25 @@ gpusnap_status gsn_fault_status(const struct gsn_layer *layer, uint32_t faults, 
 			"validate says which expert",
 			number, operands[GPUSNAP_MOE_W13].name, operands[GPUSNAP_MOE_W2].name,
 			shared ? " or of '" : "", shared ? shared : "", shared ? "'" : "");
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_token_ids(
+	const gpusnap_moe_layer *spec, const gpusnap_decode_io *io, gpusnap_error *err)
+{
+	if (!spec->vocabulary || io->forced_ids)
+		return GPUSNAP_OK;
+	if (!io->token_ids)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"layer %u reads its experts from hash table '%s' by token id: give "
+			"token_ids",
+			spec->layer, spec->buffers[GPUSNAP_MOE_HASH]);
+	for (uint32_t t = 0; t < io->tokens; t++)
+		if (io->token_ids[t] < 0 || (uint32_t)io->token_ids[t] >= spec->vocabulary)
+			return gsn_fail(err, GPUSNAP_E_INVALID,
+				"layer %u: token id %d is not one of the %u of hash table '%s'",
+				spec->layer, io->token_ids[t], spec->vocabulary,
+				spec->buffers[GPUSNAP_MOE_HASH]);
 	return GPUSNAP_OK;
 }
 
@@ -367,7 +410,7 @@ static gpusnap_status check_inputs(
 			return gsn_fail(err, GPUSNAP_E_INVALID,
 				"layer %u: forced id %d is not one of %u experts", spec->layer,
 				io->forced_ids[i], spec->experts);
-	return GPUSNAP_OK;
+	return check_token_ids(spec, io, err);
 }
 
 static gpusnap_status decode_layer(
@@ -388,6 +431,7 @@ static gpusnap_status decode_layer(
 		.top_k = layer->spec->top_k,
 		.x = io->x,
 		.ids = io->forced_ids,
+		.token_ids = io->token_ids,
 		.out = io->out,
 		.slots = io->slots,
 		.logits = io->logits,

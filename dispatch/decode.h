@@ -23,10 +23,11 @@ enum gsn_id_space {
 
 struct gsn_pass {
 	uint32_t tokens;
-	uint32_t top_k;	    /* the layer's own when routed */
-	const float *x;	    /* host, [tokens, hidden] */
-	bool normalise;	    /* RMS norm first, where the layer has one */
-	const int32_t *ids; /* host, [tokens, top_k], each with weight 1; NULL: route */
+	uint32_t top_k;		  /* the layer's own when routed */
+	const float *x;		  /* host, [tokens, hidden] */
+	bool normalise;		  /* RMS norm first, where the layer has one */
+	const int32_t *token_ids; /* host, [tokens]; used by routing through a hash table */
+	const int32_t *ids;	  /* host, [tokens, top_k], each with weight 1; NULL: route */
 	enum gsn_id_space space;
 	const int32_t *ones; /* host, [local] ones: the mask of GSN_IDS_LOCAL */
 	/* Outputs in host memory, as in gpusnap_decode_io; NULL where not wanted. */

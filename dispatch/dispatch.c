@@ -80,6 +80,12 @@ gpusnap_status gpusnap_dispatch_create(gpusnap_registry *registry, const gpusnap
 	return GPUSNAP_OK;
 }
 
+static void release_tables(struct gsn_layer *layer)
+{
+	gsn_free(layer->mask.values);
+	gsn_free(layer->map.values);
+}
+
 void gpusnap_dispatch_free(gpusnap_dispatch *dispatch)
 {
 	if (!dispatch)
@@ -88,7 +94,7 @@ void gpusnap_dispatch_free(gpusnap_dispatch *dispatch)
 	gsn_workspace_release(dispatch);
 	gsn_peek_release(dispatch);
 	for (uint32_t i = 0; dispatch->layers && i < dispatch->model->layer_count; i++)
-		gsn_free(dispatch->layers[i].mask.values);
+		release_tables(&dispatch->layers[i]);
 	gsn_free(dispatch->layers);
 	gpusnap_moe_model_free(dispatch->model);
 	gsn_free(dispatch);
@@ -177,5 +183,5 @@ gpusnap_status gsn_layer_ready(
 	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++)
 		if (layer->operands[slot].name)
 			status = operand_ready(dispatch, layer, &layer->operands[slot], &info, err);
-	return status ? status : gsn_mask_refresh(dispatch, layer, err);
+	return status ? status : gsn_tables_refresh(dispatch, layer, err);
 }

@@ -10,7 +10,7 @@
 
 #include <gpusnap/dispatch.h>
 
-#include "dispatch/mask_cache.h"
+#include "dispatch/owned_table.h"
 #include "dispatch/workspace.h"
 #include "kernels/device_ops.h"
 
@@ -28,7 +28,7 @@ struct gsn_operand {
 struct gsn_layer {
 	const gpusnap_moe_layer *spec; /* in the dispatcher's model */
 	struct gsn_operand operands[GPUSNAP_MOE_SLOTS];
-	struct gsn_mask_cache mask;
+	struct gsn_owned_table mask, map;
 };
 
 struct gpusnap_dispatch {
@@ -48,8 +48,8 @@ void *gsn_dispatch_context(const gpusnap_dispatch *dispatch);
 gpusnap_status gsn_dispatch_layer(gpusnap_dispatch *dispatch, uint32_t index,
 	struct gsn_layer **ret_layer, gpusnap_error *err);
 /*
- * Every buffer of the layer is bound, its region resident, and a mask that the dispatcher owns
- * written since the last remap. E_STATE otherwise, naming region and buffer.
+ * Every buffer of the layer is bound, its region resident, and what the dispatcher owns
+ * of mask and map written since the last remap. E_STATE otherwise, naming region and buffer.
  */
 gpusnap_status gsn_layer_ready(
 	gpusnap_dispatch *dispatch, struct gsn_layer *layer, gpusnap_error *err);

@@ -3,6 +3,7 @@
 #include "dispatch/exact.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "dispatch/dispatch_state.h"
 #include "dispatch/peek.h"
@@ -11,10 +12,11 @@
 #include "formats/base/fail.h"
 #include "kernels/moe_math.h"
 
-/* |silu'| has its maximum 1.0998 at 2.3994. */
-#define SILU_SLOPE 1.1
-/* silu(g) in float32: exponential 2 ulp, sum, quotient, product; as much again for other code. */
-#define SILU_ROUNDOFF (8 * GSN_UNIT_ROUNDOFF)
+/* Largest slope of g sigmoid(g), at 2.3994, and of g sigmoid(1.702 g), at its 1.702th. */
+#define SWISH_SLOPE 1.1
+/* g sigmoid(a g) in float32: exponential 2 ulp, sum, quotient, product; as much again elsewhere. */
+#define SWISH_ROUNDOFF (8 * GSN_UNIT_ROUNDOFF)
+#define OAI_ALPHA      1.702
 
 double gsn_dot_bound(uint64_t length, double sum)
 {
@@ -26,10 +28,10 @@ struct exact_dot {
 	double bound;
 };
 
-static struct exact_dot dot_floats(const double *w, const float *x, uint32_t length)
+static struct exact_dot dot_floats(const double *w, const float *x, uint32_t length, double bias)
 {
-	double value = 0.0;
-	double sum = 0.0;
+	double value = bias;
+	double sum = fabs(bias);
 
 	for (uint32_t i = 0; i < length; i++) {
 		double term = w[i] * (double)x[i];
@@ -41,10 +43,10 @@ static struct exact_dot dot_floats(const double *w, const float *x, uint32_t len
 }
 
 static struct exact_dot dot_bounded(
-	const double *w, const double *x, const double *x_bound, uint32_t length)
+	const double *w, const double *x, const double *x_bound, uint32_t length, double bias)
 {
-	double value = 0.0;
-	double sum = 0.0;
+	double value = bias;
+	double sum = fabs(bias);
 	double squares = 0.0;
 	double carried;
 
@@ -57,39 +59,58 @@ static struct exact_dot dot_bounded(
 	return (struct exact_dot){value, carried + gsn_dot_bound(length, sum + carried)};
 }
 
-static double silu(double gate)
+static struct exact_dot multiply(struct exact_dot a, struct exact_dot b)
 {
-	return gate / (1.0 + exp(-gate));
-}
-
-/* h = silu(gate) * up of one row pair. */
-static struct exact_dot activate(struct exact_dot gate, struct exact_dot up)
-{
-	double s = silu(gate.value);
-	double s_bound = SILU_SLOPE * gate.bound + SILU_ROUNDOFF * fabs(s);
-	double value = s * up.value;
-	double bound = s_bound * fabs(up.value) + fabs(s) * up.bound + s_bound * up.bound;
+	double value = a.value * b.value;
+	double bound = a.bound * fabs(b.value) + fabs(a.value) * b.bound + a.bound * b.bound;
 
 	return (struct exact_dot){value, bound + GSN_UNIT_ROUNDOFF * (fabs(value) + bound)};
 }
 
+static struct exact_dot swish(struct exact_dot gate, double alpha)
+{
+	double value = gate.value / (1.0 + exp(-alpha * gate.value));
+
+	return (struct exact_dot){value, SWISH_SLOPE * gate.bound + SWISH_ROUNDOFF * fabs(value)};
+}
+
+/* What goes into w2, of one row pair. */
+static struct exact_dot activate(
+	const gpusnap_moe_layer *spec, struct exact_dot gate, struct exact_dot up)
+{
+	double limit = (double)spec->activation_limit;
+
+	if (limit > 0.0) {
+		gate.value = fmin(gate.value, limit);
+		up.value = fmax(fmin(up.value, limit), -limit);
+	}
+	if (spec->activation == GPUSNAP_ACTIVATION_SILU)
+		return multiply(swish(gate, 1.0), up);
+	up.value += 1.0;
+	up.bound += GSN_UNIT_ROUNDOFF * fabs(up.value);
+	return multiply(swish(gate, OAI_ALPHA), up);
+}
+
 void gsn_exact_apply(struct gsn_exact *exact, const float *x, double *ret_y, double *ret_bound)
 {
+	const gpusnap_moe_layer *spec = exact->layer->spec;
 	uint32_t hidden = exact->hidden;
 	uint32_t intermediate = exact->intermediate;
 
 	for (uint32_t i = 0; i < intermediate; i++) {
 		const double *gate = exact->w13 + (size_t)i * hidden;
 		const double *up = gate + (size_t)intermediate * hidden;
-		struct exact_dot h =
-			activate(dot_floats(gate, x, hidden), dot_floats(up, x, hidden));
+		struct exact_dot h = activate(spec, dot_floats(gate, x, hidden, exact->w13_bias[i]),
+			dot_floats(up, x, hidden, exact->w13_bias[intermediate + i]));
 
 		exact->h[i] = h.value;
-		exact->h_bound[i] = h.bound;
+		/* The routing weight, where it is applied here, is one rounding more. */
+		exact->h_bound[i] =
+			h.bound + (spec->weight_before_w2 ? GSN_UNIT_ROUNDOFF * fabs(h.value) : 0);
 	}
 	for (uint32_t j = 0; j < hidden; j++) {
 		struct exact_dot y = dot_bounded(exact->w2 + (size_t)j * intermediate, exact->h,
-			exact->h_bound, intermediate);
+			exact->h_bound, intermediate, exact->w2_bias[j]);
 
 		ret_y[j] = y.value;
 		ret_bound[j] = y.bound;
@@ -101,8 +122,8 @@ double gsn_exact_logits(const struct gsn_exact *exact, const float *x, double *r
 	double largest = 0.0;
 
 	for (uint32_t e = 0; e < exact->layer->spec->experts; e++) {
-		struct exact_dot logit =
-			dot_floats(exact->router + (size_t)e * exact->hidden, x, exact->hidden);
+		struct exact_dot logit = dot_floats(exact->router + (size_t)e * exact->hidden, x,
+			exact->hidden, exact->router_bias[e]);
 
 		ret_logits[e] = logit.value;
 		largest = fmax(largest, logit.bound);
@@ -117,15 +138,28 @@ double gsn_exact_shared_weight(const struct gsn_exact *exact, const float *x, do
 	*ret_bound = 0.0;
 	if (!exact->gate)
 		return 1.0;
-	logit = dot_floats(exact->gate, x, exact->hidden);
+	logit = dot_floats(exact->gate, x, exact->hidden, 0.0);
 	/* A sigmoid's slope is at most its value; exponential, sum and quotient are rounded. */
-	*ret_bound = logit.bound + SILU_ROUNDOFF;
+	*ret_bound = logit.bound + SWISH_ROUNDOFF;
 	return 1.0 / (1.0 + exp(-logit.value));
+}
+
+/* E2M1, the even element in the low nibble. */
+static double decode_f4(const uint8_t *raw, uint64_t index)
+{
+	static const double magnitudes[] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+	unsigned code = raw[index / 2] >> (index % 2 ? 4 : 0);
+
+	return code & 8u ? -magnitudes[code & 7u] : magnitudes[code & 7u];
 }
 
 static double decode_element(const void *raw, uint64_t index, gpusnap_dtype dtype)
 {
 	switch (dtype) {
+	case GPUSNAP_F4:
+		return decode_f4(raw, index);
+	case GPUSNAP_F8_E8M0:
+		return ldexp(1.0, ((const uint8_t *)raw)[index] - 127);
 	case GPUSNAP_F8_E4M3:
 		return (double)gsn_decode_f8_e4m3(((const uint8_t *)raw)[index]);
 	case GPUSNAP_BF16:
@@ -141,9 +175,9 @@ static double decode_element(const void *raw, uint64_t index, gpusnap_dtype dtyp
 static gpusnap_status read_elements(struct gsn_exact *exact, const struct gsn_operand *from,
 	uint64_t first, uint64_t count, double *ret_values, gpusnap_error *err)
 {
-	uint64_t width = gpusnap_dtype_bits(from->dtype) / 8;
-	gpusnap_status status = gsn_peek_copy(
-		exact->dispatch, from->address + first * width, count * width, exact->raw, err);
+	uint64_t bits = gpusnap_dtype_bits(from->dtype);
+	gpusnap_status status = gsn_peek_copy(exact->dispatch, from->address + first * bits / 8,
+		count * bits / 8, exact->raw, err);
 
 	for (uint64_t i = 0; i < count && !status; i++)
 		ret_values[i] = decode_element(exact->raw, i, from->dtype);
@@ -154,74 +188,102 @@ static gpusnap_status read_elements(struct gsn_exact *exact, const struct gsn_op
 struct scaled {
 	uint32_t count;
 	uint32_t rows, columns;
+	uint32_t block_n, block_k;
 	double *values;
 };
 
-static gpusnap_status apply_scales(const struct gsn_exact *exact, gpusnap_moe_slot slot,
-	uint32_t local, struct scaled matrices, gpusnap_error *err)
+static double scale_at(const void *scales, gpusnap_dtype dtype, const struct scaled *m, uint64_t i)
+{
+	uint64_t row = i / m->columns, column = i % m->columns;
+	uint64_t grid_rows = gsn_ceil_div(m->rows, m->block_n);
+	uint64_t grid_columns = gsn_ceil_div(m->columns, m->block_k);
+	uint64_t grid_row = row / m->rows * grid_rows + row % m->rows / m->block_n;
+
+	return decode_element(scales, grid_row * grid_columns + column / m->block_k, dtype);
+}
+
+/* `part` of the slot's `parts`, which belong to as many experts. */
+static gpusnap_status apply_scales(struct gsn_exact *exact, gpusnap_moe_slot slot, uint32_t part,
+	uint32_t parts, struct scaled matrices, gpusnap_error *err)
 {
 	const struct gsn_operand *scale = &exact->layer->operands[slot];
-	const gpusnap_moe_layer *spec = exact->layer->spec;
-	uint64_t part = scale->bytes / spec->mask.local;
+	uint64_t bytes = scale->bytes / parts;
 	uint64_t elements = (uint64_t)matrices.count * matrices.rows * matrices.columns;
-	uint64_t grid_rows, grid_columns;
-	float *scales;
 	gpusnap_status status;
 
 	if (!scale->name)
 		return GPUSNAP_OK;
-	grid_rows = gsn_ceil_div(matrices.rows, spec->block_n);
-	grid_columns = gsn_ceil_div(matrices.columns, spec->block_k);
-	scales = gsn_alloc(1, part);
-	if (!scales)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "scales '%s': out of memory", scale->name);
-	status = gsn_peek_copy(exact->dispatch, scale->address + local * part, part, scales, err);
-	for (uint64_t i = 0; i < elements && !status; i++) {
-		uint64_t matrix = i / matrices.columns / matrices.rows;
-		uint64_t row = i / matrices.columns % matrices.rows;
-		uint64_t column = i % matrices.columns;
-		uint64_t grid_row = matrix * grid_rows + row / spec->block_n;
-
-		matrices.values[i] *=
-			(double)scales[grid_row * grid_columns + column / spec->block_k];
-	}
-	gsn_free(scales);
+	/* There are no more scales than weights, so they fit where these were. */
+	status = gsn_peek_copy(
+		exact->dispatch, scale->address + part * bytes, bytes, exact->raw, err);
+	for (uint64_t i = 0; i < elements && !status; i++)
+		matrices.values[i] *= scale_at(exact->raw, scale->dtype, &matrices, i);
 	return status;
+}
+
+/* Row `local` of a table of biases; zeros where there is none. */
+static gpusnap_status read_bias(struct gsn_exact *exact, gpusnap_moe_slot slot, uint32_t local,
+	uint64_t count, double *ret_values, gpusnap_error *err)
+{
+	const struct gsn_operand *bias = &exact->layer->operands[slot];
+
+	if (bias->name)
+		return read_elements(exact, bias, local * count, count, ret_values, err);
+	memset(ret_values, 0, count * sizeof *ret_values);
+	return GPUSNAP_OK;
 }
 
 gpusnap_status gsn_exact_load(struct gsn_exact *exact, uint32_t local, gpusnap_error *err)
 {
 	const struct gsn_operand *operands = exact->layer->operands;
-	uint32_t hidden = exact->hidden;
-	uint32_t intermediate = exact->layer->spec->intermediate;
-	uint64_t size = (uint64_t)hidden * intermediate; /* of w2; w13 has twice as many */
+	const gpusnap_moe_layer *spec = exact->layer->spec;
+	uint32_t hidden = exact->hidden, inner = spec->intermediate;
+	uint64_t size = (uint64_t)hidden * inner; /* of w2; w13 has twice as many */
+	struct scaled w13 = {2, inner, hidden, spec->block_n, spec->block_k, exact->w13};
+	struct scaled w2 = {1, hidden, inner, spec->block_n, spec->block_k, exact->w2};
+	uint32_t parts = spec->mask.local;
 	gpusnap_status status = read_elements(
 		exact, &operands[GPUSNAP_MOE_W13], 2 * size * local, 2 * size, exact->w13, err);
 
 	if (!status)
-		status = apply_scales(exact, GPUSNAP_MOE_W13_SCALE, local,
-			(struct scaled){2, intermediate, hidden, exact->w13}, err);
+		status = apply_scales(exact, GPUSNAP_MOE_W13_SCALE, local, parts, w13, err);
 	if (!status)
 		status = read_elements(
 			exact, &operands[GPUSNAP_MOE_W2], size * local, size, exact->w2, err);
 	if (!status)
-		status = apply_scales(exact, GPUSNAP_MOE_W2_SCALE, local,
-			(struct scaled){1, hidden, intermediate, exact->w2}, err);
-	exact->intermediate = intermediate;
+		status = apply_scales(exact, GPUSNAP_MOE_W2_SCALE, local, parts, w2, err);
+	if (!status)
+		status = read_bias(
+			exact, GPUSNAP_MOE_W13_BIAS, local, 2ull * inner, exact->w13_bias, err);
+	if (!status)
+		status = read_bias(exact, GPUSNAP_MOE_W2_BIAS, local, hidden, exact->w2_bias, err);
+	exact->intermediate = inner;
 	return status;
 }
 
 gpusnap_status gsn_exact_load_shared(struct gsn_exact *exact, gpusnap_error *err)
 {
 	const struct gsn_operand *operands = exact->layer->operands;
-	uint64_t size = (uint64_t)exact->hidden * exact->layer->spec->shared_intermediate;
+	const gpusnap_moe_layer *spec = exact->layer->spec;
+	uint32_t hidden = exact->hidden, inner = spec->shared_intermediate;
+	uint64_t size = (uint64_t)hidden * inner;
+	struct scaled w13 = {
+		2, inner, hidden, spec->shared_block_n, spec->shared_block_k, exact->w13};
+	struct scaled w2 = {
+		1, hidden, inner, spec->shared_block_n, spec->shared_block_k, exact->w2};
 	gpusnap_status status = read_elements(
 		exact, &operands[GPUSNAP_MOE_SHARED_W13], 0, 2 * size, exact->w13, err);
 
 	if (!status)
+		status = apply_scales(exact, GPUSNAP_MOE_SHARED_W13_SCALE, 0, 1, w13, err);
+	if (!status)
 		status = read_elements(
 			exact, &operands[GPUSNAP_MOE_SHARED_W2], 0, size, exact->w2, err);
-	exact->intermediate = exact->layer->spec->shared_intermediate;
+	if (!status)
+		status = apply_scales(exact, GPUSNAP_MOE_SHARED_W2_SCALE, 0, 1, w2, err);
+	memset(exact->w13_bias, 0, 2ull * inner * sizeof *exact->w13_bias);
+	memset(exact->w2_bias, 0, hidden * sizeof *exact->w2_bias);
+	exact->intermediate = inner;
 	return status;
 }
 
@@ -236,6 +298,9 @@ static gpusnap_status read_tables(struct gsn_exact *exact, gpusnap_error *err)
 	if (!status && operands[GPUSNAP_MOE_SELECTION_BIAS].name)
 		status = read_elements(
 			exact, &operands[GPUSNAP_MOE_SELECTION_BIAS], 0, experts, exact->bias, err);
+	if (!status && operands[GPUSNAP_MOE_ROUTER_BIAS].name)
+		status = read_elements(exact, &operands[GPUSNAP_MOE_ROUTER_BIAS], 0, experts,
+			exact->router_bias, err);
 	if (!status && exact->gate)
 		status = read_elements(exact, &operands[GPUSNAP_MOE_SHARED_GATE], 0, exact->hidden,
 			exact->gate, err);
@@ -258,6 +323,9 @@ gpusnap_status gsn_exact_init(struct gsn_exact *exact, gpusnap_dispatch *dispatc
 	};
 	exact->router = gsn_alloc(router_size, sizeof *exact->router);
 	exact->bias = gsn_alloc(spec->experts, sizeof *exact->bias);
+	exact->router_bias = gsn_alloc(spec->experts, sizeof *exact->router_bias);
+	exact->w13_bias = gsn_alloc(2 * widest, sizeof *exact->w13_bias);
+	exact->w2_bias = gsn_alloc(spec->hidden, sizeof *exact->w2_bias);
 	exact->gate = gated ? gsn_alloc(spec->hidden, sizeof *exact->gate) : NULL;
 	exact->w13 = gsn_alloc(2 * w2_size, sizeof *exact->w13);
 	exact->w2 = gsn_alloc(w2_size, sizeof *exact->w2);
@@ -265,7 +333,8 @@ gpusnap_status gsn_exact_init(struct gsn_exact *exact, gpusnap_dispatch *dispatc
 	exact->h_bound = gsn_alloc(widest, sizeof *exact->h_bound);
 	exact->raw = gsn_alloc(gsn_max(2 * w2_size, router_size), sizeof(float));
 	if (!exact->router || !exact->w13 || !exact->w2 || !exact->h || !exact->h_bound ||
-		!exact->raw || !exact->bias || (gated && !exact->gate))
+		!exact->raw || !exact->bias || !exact->router_bias || !exact->w13_bias ||
+		!exact->w2_bias || (gated && !exact->gate))
 		return gsn_fail(err, GPUSNAP_E_NOMEM,
 			"layer %u: comparison with a reference: out of memory", spec->layer);
 	return read_tables(exact, err);
@@ -275,6 +344,9 @@ void gsn_exact_release(struct gsn_exact *exact)
 {
 	gsn_free(exact->router);
 	gsn_free(exact->bias);
+	gsn_free(exact->router_bias);
+	gsn_free(exact->w13_bias);
+	gsn_free(exact->w2_bias);
 	gsn_free(exact->gate);
 	gsn_free(exact->w13);
 	gsn_free(exact->w2);

@@ -9,7 +9,8 @@
  * rounding errors add up like a random walk, worst seen far below four standard deviations (the
  * certain bound has K for 4 sqrt(K)). Bounds go through activation and product by the usual
  * first-order rules plus the product of both errors; into the next dot product they go as the root
- * of the sum of their squares, because rows of w13 are rounded independently of each other.
+ * of the sum of their squares, because rows of w13 are rounded independently of each other. Limits
+ * do not widen a bound; a bias is one term more of its dot product.
  */
 #include <stdint.h>
 
@@ -29,9 +30,12 @@ struct gsn_exact {
 	uint32_t hidden, intermediate; /* of the expert that is loaded */
 	double *router;		       /* [experts, hidden] */
 	double *bias;		       /* [experts]: selection bias; zeros where there is none */
+	double *router_bias;	       /* [experts]; likewise */
 	double *gate;		       /* [hidden]: shared gate; NULL: none */
 	double *w13;		       /* [2*intermediate, hidden], of the expert that is loaded */
 	double *w2;		       /* [hidden, intermediate] */
+	double *w13_bias;	       /* [2*intermediate]; zeros where there is none */
+	double *w2_bias;	       /* [hidden]; likewise */
 	double *h;		       /* [intermediate]: what w2 takes, and its bound */
 	double *h_bound;
 	void *raw; /* one matrix as it is stored */

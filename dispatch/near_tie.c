@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "dispatch/exact_route.h"
+
 /* Scores that differ by less, relative, may be ranked either way. */
 #define NEAR_TIE 1e-6
 
@@ -12,9 +14,16 @@ bool gsn_keys_are_near(double key, double other)
 }
 
 /*
- * A sigmoid is ranked as it is, with its bias. A softmax is ranked like the exponential of the
- * logit, here relative to the largest: the sum that it is divided by is every expert's.
+ * Scores of an expert alone are ranked as they are, with their bias. A softmax is ranked like the
+ * exponential of the logit, here relative to the largest: the sum that it is divided by is the same
+ * for all.
  */
+static double to_key(gpusnap_score score, double logit, double bias, double largest)
+{
+	return gsn_scores_alone(score) ? gsn_exact_score(score, logit) + bias
+				       : exp(logit - largest);
+}
+
 static void to_keys(const gpusnap_moe_layer *spec, const double *bias, double *logits)
 {
 	double largest = -INFINITY;
@@ -22,9 +31,7 @@ static void to_keys(const gpusnap_moe_layer *spec, const double *bias, double *l
 	for (uint32_t e = 0; e < spec->experts; e++)
 		largest = fmax(largest, logits[e]);
 	for (uint32_t e = 0; e < spec->experts; e++)
-		logits[e] = spec->score == GPUSNAP_SCORE_SIGMOID
-				    ? 1.0 / (1.0 + exp(-logits[e])) + bias[e]
-				    : exp(logits[e] - largest);
+		logits[e] = to_key(spec->score, logits[e], bias[e], largest);
 }
 
 static double group_score(const double *keys, uint32_t count)
@@ -82,6 +89,9 @@ bool gsn_near_tie(const gpusnap_moe_layer *spec, const double *bias, double *log
 	bool close;
 
 	to_keys(spec, bias, logits);
+	*ret_smallest = -INFINITY;
+	if (spec->vocabulary)
+		return false;
 	close = drop_groups(spec, logits);
 	/* Of the chosen experts the smallest, of the others the largest. */
 	for (uint32_t e = 0; e < spec->experts; e++) {

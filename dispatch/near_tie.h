@@ -14,7 +14,7 @@
  * @param logits  [experts], exact; overwritten by keys, what experts are chosen by: minus infinity
  *                for those of dropped groups
  * @param ids     [top_k], the experts that were chosen
- * @param ret_smallest  key of the chosen
+ * @param ret_smallest  key of the chosen; minus infinity where a table chooses: that is no tie
  */
 bool gsn_near_tie(const gpusnap_moe_layer *spec, const double *bias, double *logits,
 	const int32_t *ids, double *ret_smallest);

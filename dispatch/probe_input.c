@@ -37,3 +37,12 @@ void gsn_probe_input(uint64_t seed, uint64_t stream, float *ret_values, size_t c
 	for (size_t i = 0; i < count; i++)
 		ret_values[i] = to_input(split_mix(&state));
 }
+
+void gsn_probe_token_ids(
+	uint64_t seed, uint64_t stream, uint32_t vocabulary, int32_t *ret_ids, size_t count)
+{
+	uint64_t state = mix(seed ^ mix(stream));
+
+	for (size_t i = 0; i < count; i++)
+		ret_ids[i] = (int32_t)((split_mix(&state) >> 32) * vocabulary >> 32);
+}

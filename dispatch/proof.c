@@ -14,6 +14,21 @@ bool gsn_is_control_slot(gpusnap_moe_slot slot)
 	return slot != GPUSNAP_MOE_W13 && slot != GPUSNAP_MOE_W2;
 }
 
+bool gsn_is_expert_slot(gpusnap_moe_slot slot)
+{
+	switch (slot) {
+	case GPUSNAP_MOE_W13:
+	case GPUSNAP_MOE_W13_SCALE:
+	case GPUSNAP_MOE_W13_BIAS:
+	case GPUSNAP_MOE_W2:
+	case GPUSNAP_MOE_W2_SCALE:
+	case GPUSNAP_MOE_W2_BIAS:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static gpusnap_status allocate_layers(struct gsn_proof *proof)
 {
 	const gpusnap_moe_model *model = proof->dispatch->model;

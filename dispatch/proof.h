@@ -50,5 +50,7 @@ gpusnap_status gsn_proof_found(struct gsn_proof *proof, struct gsn_place place, 
 bool gsn_proof_mask_is_bad(const struct gsn_proof *proof, uint32_t index);
 /* Slots whose bytes are small and decide where tokens go or how weights are read. */
 bool gsn_is_control_slot(gpusnap_moe_slot slot);
+/* Slots of which each routed expert of the rank has an equal part. */
+bool gsn_is_expert_slot(gpusnap_moe_slot slot);
 
 #endif

@@ -12,12 +12,13 @@
 
 #include "dispatch/dispatch_state.h"
 #include "dispatch/exact.h"
+#include "dispatch/exact_route.h"
 #include "dispatch/near_tie.h"
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 
 struct token_route {
-	double weight_bound; /* relative, of each routing weight */
+	double weight_bound; /* of a float32 evaluation, relative, of each routing weight */
 	double smallest;     /* key of the chosen */
 	bool near_tie;
 	bool skip; /* a near tie that was ranked the other way: outputs differ rightly */
@@ -34,10 +35,11 @@ struct comparison {
 	float *out;	/* [tokens, hidden] */
 	float *weights; /* [tokens, top_k] */
 	int32_t *ids;
-	/* The exact output for these ids and weights, and the bound of a float32 one. */
+	/* The exact output for these ids, and the bound of a float32 one. */
 	double *sum; /* [tokens, hidden] */
 	double *bound;
-	double *y; /* [hidden] scratch */
+	double *exact_weights; /* [tokens, top_k], for these ids */
+	double *y;	       /* [hidden] scratch */
 	double *y_bound;
 	double *logits; /* [experts] scratch: logits, then keys, of one token */
 	gpusnap_reference_result result;
@@ -79,13 +81,14 @@ static gpusnap_status allocate(struct comparison *cmp, gpusnap_error *err)
 	cmp->out = gsn_alloc(values, sizeof *cmp->out);
 	cmp->weights = gsn_alloc(pairs, sizeof *cmp->weights);
 	cmp->ids = gsn_alloc(pairs, sizeof *cmp->ids);
+	cmp->exact_weights = gsn_alloc(pairs, sizeof *cmp->exact_weights);
 	cmp->sum = gsn_alloc(values, sizeof *cmp->sum);
 	cmp->bound = gsn_alloc(values, sizeof *cmp->bound);
 	cmp->y = gsn_alloc(spec->hidden, sizeof *cmp->y);
 	cmp->y_bound = gsn_alloc(spec->hidden, sizeof *cmp->y_bound);
 	cmp->logits = gsn_alloc(spec->experts, sizeof *cmp->logits);
 	if (!cmp->routes || !cmp->out || !cmp->weights || !cmp->ids || !cmp->sum || !cmp->bound ||
-		!cmp->y || !cmp->y_bound || !cmp->logits)
+		!cmp->exact_weights || !cmp->y || !cmp->y_bound || !cmp->logits)
 		return gsn_fail(
 			err, GPUSNAP_E_NOMEM, "reference of %zu tokens: out of memory", tokens);
 	return gsn_exact_init(&cmp->exact, cmp->dispatch, cmp->layer, err);
@@ -98,6 +101,7 @@ static void release(struct comparison *cmp)
 	gsn_free(cmp->out);
 	gsn_free(cmp->weights);
 	gsn_free(cmp->ids);
+	gsn_free(cmp->exact_weights);
 	gsn_free(cmp->sum);
 	gsn_free(cmp->bound);
 	gsn_free(cmp->y);
@@ -111,17 +115,35 @@ static gpusnap_status decode(struct comparison *cmp, gpusnap_error *err)
 
 	io.tokens = cmp->reference->tokens;
 	io.x = cmp->reference->in;
+	io.token_ids = cmp->reference->token_ids;
 	io.out = cmp->out;
 	io.ids = cmp->ids;
 	io.weights = cmp->weights;
 	return gpusnap_decode_layer(cmp->dispatch, cmp->index, &io, err);
 }
 
+/* JSON has no infinity: what divides by a bound or a weight of zero is as far off as can be. */
+static double relative(double difference, double to)
+{
+	return difference == 0.0 ? 0.0 : fmin(fabs(difference) / fabs(to), DBL_MAX);
+}
+
+/* Our own weight against the exact one. */
+static void judge_weight(struct comparison *cmp, uint32_t token, uint32_t slot)
+{
+	size_t pair = (size_t)token * cmp->layer->spec->top_k + slot;
+	double exact = cmp->exact_weights[pair];
+	double error = relative((double)cmp->weights[pair] - exact, exact);
+
+	cmp->weight_over_bound =
+		fmax(cmp->weight_over_bound, error / cmp->routes[token].weight_bound);
+}
+
 /*
  * A softmax weight is off by at most twice the largest logit error, relative, and by the rounding
  * of an exponential, a sum over the experts and a quotient, twice when renormalised. So is that of
- * a sigmoid, whose slope is at most its value: once, and once more in the sum that it is divided
- * by.
+ * a sigmoid or sqrt(softplus), whose slope is at most its value: once, and once more in the sum
+ * that it is divided by.
  */
 static void judge_route(struct comparison *cmp, uint32_t token)
 {
@@ -132,6 +154,10 @@ static void judge_route(struct comparison *cmp, uint32_t token)
 		&cmp->exact, cmp->reference->in + (size_t)token * spec->hidden, cmp->logits);
 
 	route->weight_bound = 2.0 * logit_bound + roundoff;
+	gsn_exact_weights(spec, cmp->logits, cmp->ids + (size_t)token * spec->top_k,
+		cmp->exact_weights + (size_t)token * spec->top_k);
+	for (uint32_t s = 0; s < spec->top_k; s++)
+		judge_weight(cmp, token, s);
 	route->near_tie = gsn_near_tie(spec, cmp->exact.bias, cmp->logits,
 		cmp->ids + (size_t)token * spec->top_k, &route->smallest);
 	cmp->result.near_ties += route->near_tie;
@@ -145,12 +171,6 @@ static uint32_t find_id(const int64_t *ids, uint32_t top_k, int64_t id)
 	while (s < top_k && ids[s] != id)
 		s++;
 	return s;
-}
-
-/* JSON has no infinity: what divides by a bound or a weight of zero is as far off as can be. */
-static double relative(double difference, double to)
-{
-	return difference == 0.0 ? 0.0 : fmin(fabs(difference) / fabs(to), DBL_MAX);
 }
 
 static void compare_weight(struct comparison *cmp, uint32_t token, float ours, float theirs)
@@ -246,7 +266,7 @@ static gpusnap_status add_expert(struct comparison *cmp, uint32_t expert, gpusna
 		}
 		gsn_exact_apply(
 			&cmp->exact, cmp->reference->in + token * hidden, cmp->y, cmp->y_bound);
-		add_term(cmp, token, (double)cmp->weights[pair], cmp->routes[token].weight_bound);
+		add_term(cmp, token, cmp->exact_weights[pair], cmp->routes[token].weight_bound);
 	}
 	return GPUSNAP_OK;
 }

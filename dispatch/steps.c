@@ -17,6 +17,7 @@ struct run {
 	uint32_t tokens;
 	float *stream; /* [tokens, hidden]: residual stream */
 	float *out;
+	int32_t *token_ids;		 /* [tokens], of the step, for the layer at hand */
 	gpusnap_digest_stream **digests; /* of each layer's output, over all steps */
 };
 
@@ -37,8 +38,9 @@ static gpusnap_status allocate_run(struct run *run, gpusnap_error *err)
 
 	run->stream = gsn_alloc(values, sizeof *run->stream);
 	run->out = gsn_alloc(values, sizeof *run->out);
+	run->token_ids = gsn_alloc(run->tokens, sizeof *run->token_ids);
 	run->digests = gsn_alloc(model->layer_count, sizeof(gpusnap_digest_stream *));
-	whole = run->stream && run->out && run->digests;
+	whole = run->stream && run->out && run->token_ids && run->digests;
 	for (uint32_t i = 0; whole && i < model->layer_count; i++) {
 		run->digests[i] = gpusnap_digest_stream_new();
 		whole = run->digests[i] != NULL;
@@ -57,9 +59,10 @@ static void release_run(struct run *run)
 	gsn_free(run->digests);
 	gsn_free(run->stream);
 	gsn_free(run->out);
+	gsn_free(run->token_ids);
 }
 
-static gpusnap_status run_layer(struct run *run, uint32_t index, gpusnap_error *err)
+static gpusnap_status run_layer(struct run *run, uint32_t step, uint32_t index, gpusnap_error *err)
 {
 	const struct gsn_layer *layer = &run->proof->dispatch->layers[index];
 	gpusnap_probe_layer *now = &run->proof->now->layers[index];
@@ -69,10 +72,15 @@ static gpusnap_status run_layer(struct run *run, uint32_t index, gpusnap_error *
 		.top_k = layer->spec->top_k,
 		.x = run->stream,
 		.normalise = true,
+		.token_ids = run->token_ids,
 		.out = run->out,
 	};
-	gpusnap_status status = gsn_decode_pass(run->proof->dispatch, layer, &pass, err);
+	gpusnap_status status;
 
+	/* The tokens of a step are the same for every layer of one vocabulary. */
+	gsn_probe_token_ids(run->proof->now->seed, GSN_INPUT_TOKENS(step), layer->spec->vocabulary,
+		run->token_ids, run->tokens);
+	status = gsn_decode_pass(run->proof->dispatch, layer, &pass, err);
 	if (status)
 		return status;
 	gpusnap_digest_stream_update(run->digests[index], run->out, values * sizeof *run->out);
@@ -92,7 +100,7 @@ static gpusnap_status run_step(struct run *run, uint32_t step, gpusnap_error *er
 	gsn_probe_input(run->proof->now->seed, GSN_INPUT_STEP(step), run->stream,
 		(size_t)run->tokens * widest_layer(model));
 	for (uint32_t i = 0; i < model->layer_count && !status; i++)
-		status = run_layer(run, i, err);
+		status = run_layer(run, step, i, err);
 	return status;
 }
 

@@ -10,6 +10,14 @@
 /* Vector loads of every device are happy with this, and arrays do not share cache lines. */
 enum { SLICE_ALIGNMENT = 256 };
 
+/* bind.c has seen to it that two biases have one dtype. */
+static gpusnap_dtype bias_dtype(const struct gsn_operand *operands)
+{
+	const struct gsn_operand *first = &operands[GPUSNAP_MOE_W13_BIAS];
+
+	return first->name ? first->dtype : operands[GPUSNAP_MOE_W2_BIAS].dtype;
+}
+
 void gsn_experts_args(const struct gsn_layer *layer, uint32_t tokens, uint32_t top_k,
 	struct gsn_moe_experts *ret_args)
 {
@@ -32,7 +40,12 @@ void gsn_experts_args(const struct gsn_layer *layer, uint32_t tokens, uint32_t t
 		.w13_scale = operands[GPUSNAP_MOE_W13_SCALE].address,
 		.w2 = operands[GPUSNAP_MOE_W2].address,
 		.w2_scale = operands[GPUSNAP_MOE_W2_SCALE].address,
-		.scale_dtype = GPUSNAP_F32,
+		.scale_dtype = operands[GPUSNAP_MOE_W13_SCALE].dtype,
+		.bias_dtype = bias_dtype(operands),
+		.w13_bias = operands[GPUSNAP_MOE_W13_BIAS].address,
+		.w2_bias = operands[GPUSNAP_MOE_W2_BIAS].address,
+		.limit = spec->activation_limit,
+		.weight_before_w2 = spec->weight_before_w2,
 	};
 }
 
@@ -50,9 +63,15 @@ void gsn_shared_args(
 		.local_experts = 1,
 		.activation = (uint32_t)spec->activation,
 		.weight_dtype = operands[GPUSNAP_MOE_SHARED_W13].dtype,
+		.block_n = spec->shared_block_n,
+		.block_k = spec->shared_block_k,
 		.mask_length = 1,
 		.w13 = operands[GPUSNAP_MOE_SHARED_W13].address,
+		.w13_scale = operands[GPUSNAP_MOE_SHARED_W13_SCALE].address,
 		.w2 = operands[GPUSNAP_MOE_SHARED_W2].address,
+		.w2_scale = operands[GPUSNAP_MOE_SHARED_W2_SCALE].address,
+		.scale_dtype = operands[GPUSNAP_MOE_SHARED_W13_SCALE].dtype,
+		.limit = spec->activation_limit,
 	};
 }
 
@@ -106,6 +125,7 @@ static uint64_t lay_out(const gpusnap_dispatch *dispatch, const struct gsn_layer
 	ret_slices->ids = take(&next, pairs * sizeof(int32_t));
 	ret_slices->mask_ids = take(&next, pairs * sizeof(int32_t));
 	ret_slices->weights = take(&next, pairs * sizeof(float));
+	ret_slices->token_ids = take(&next, (uint64_t)tokens * sizeof(int32_t));
 	ret_slices->mask = take(&next, spec->mask.local * sizeof(int32_t));
 	ret_slices->y = take(&next, pairs * row);
 	ret_slices->out = take(&next, tokens * row);

@@ -20,8 +20,8 @@ struct gsn_workspace {
 
 /* Where the arrays of one step are; types as in struct gsn_moe_route and gsn_moe_experts. */
 struct gsn_slices {
-	gpusnap_address x, normed, logits, keys, ids, mask_ids, weights, mask, y, out, counters,
-		scratch;
+	gpusnap_address x, normed, logits, keys, ids, mask_ids, weights, token_ids, mask, y, out,
+		counters, scratch;
 	/* Of the shared expert, as of a layer that has only this one. */
 	gpusnap_address shared_logits, shared_ids, shared_weights, shared_mask, shared_y,
 		shared_counters;

@@ -25,6 +25,11 @@ static gpusnap_status check_sizes(
 		return gsn_fail(err, GPUSNAP_E_MISMATCH,
 			"reference '%s.router2' has top-k %llu, the model %u", m->name,
 			(unsigned long long)m->top_k, layer->top_k);
+	if (layer->vocabulary && !m->values.token_ids)
+		return gsn_fail(err, GPUSNAP_E_MISMATCH,
+			"block '%s' reads its experts from a table by token id: the reference "
+			"needs 'input_ids' of %u tokens",
+			m->name, m->values.tokens);
 	return GPUSNAP_OK;
 }
 

@@ -125,6 +125,7 @@ static gpusnap_status fill_module(const struct reference_file *file, struct refe
 		.out = data_of(file, out),
 		.router_weights = data_of(file, weights),
 		.router_ids = data_of(file, ids),
+		.token_ids = file->token_count == in->shape[0] ? file->token_ids : NULL,
 	};
 	return GPUSNAP_OK;
 }
@@ -151,6 +152,33 @@ static gpusnap_status check_has_input(
 	return gsn_fail(err, GPUSNAP_E_FORMAT,
 		"there is '%s', but no '%s' to compute it from; dump the block's input too",
 		t->name, name);
+}
+
+static gpusnap_status read_token_ids(struct reference_file *file, gpusnap_error *err)
+{
+	const gpusnap_tensor *t = gpusnap_header_find(file->header, "input_ids");
+	const int64_t *ids = data_of(file, t);
+	bool one_row = t && (t->rank == 1 || (t->rank == 2 && t->shape[0] == 1));
+	uint64_t count = one_row ? t->shape[t->rank - 1] : 0;
+
+	if (!t)
+		return GPUSNAP_OK;
+	if (t->dtype != GPUSNAP_I64 || !one_row)
+		return gsn_fail(err, GPUSNAP_E_FORMAT,
+			"'input_ids' is %s of rank %u, expected I64 [tokens] or [1, tokens]",
+			gpusnap_dtype_name(t->dtype), t->rank);
+	file->token_ids = calloc(count + 1, sizeof *file->token_ids);
+	if (!file->token_ids)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "out of memory");
+	for (uint64_t i = 0; i < count; i++) {
+		if (ids[i] < 0 || ids[i] > INT32_MAX)
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"'input_ids' has %lld at %llu, expected 0 to %d", (long long)ids[i],
+				(unsigned long long)i, INT32_MAX);
+		file->token_ids[i] = (int32_t)ids[i];
+	}
+	file->token_count = count;
+	return GPUSNAP_OK;
 }
 
 static gpusnap_status find_modules(struct reference_file *file, gpusnap_error *err)
@@ -203,6 +231,8 @@ gpusnap_status reference_file_open(
 			"library of 0.3 or newer",
 			(unsigned long long)gpusnap_header_data_offset(file.header));
 	if (!s)
+		s = read_token_ids(&file, err);
+	if (!s)
 		s = find_modules(&file, err);
 	if (s) {
 		gsn_error_prefix(err, "reference '%s'", path);
@@ -218,6 +248,7 @@ void reference_file_close(struct reference_file *file)
 	for (size_t i = 0; i < file->count; i++)
 		free(file->modules[i].name);
 	free(file->modules);
+	free(file->token_ids);
 	gpusnap_header_free(file->header);
 	free(file->bytes);
 	*file = (struct reference_file){0};

@@ -4,7 +4,8 @@
 /*
  * A safetensors file of values dumped from another engine: per module MODULE.in and MODULE.out
  * [tokens, hidden] F32, and where it has a router MODULE.router1 [tokens, k] F32 weights and
- * MODULE.router2 [tokens, k] I64 ids.
+ * MODULE.router2 [tokens, k] I64 ids. "input_ids" [tokens] or [1, tokens] I64, where it is there,
+ * are the tokens, which a router with a hash table needs.
  */
 #include <stddef.h>
 
@@ -14,6 +15,8 @@
 struct reference_file {
 	uint8_t *bytes;
 	gpusnap_header *header;
+	int32_t *token_ids; /* [token_count]; NULL: the file has none */
+	uint64_t token_count;
 	size_t count;
 	struct reference_module {
 		char *name;

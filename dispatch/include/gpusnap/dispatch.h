@@ -40,12 +40,14 @@ GPUSNAP_API const gpusnap_moe_model *gpusnap_dispatch_model(const gpusnap_dispat
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_dispatch_bind_mask(gpusnap_dispatch *dispatch,
 	uint32_t layer, uint32_t region, uint64_t offset, gpusnap_error *err);
 
-/* What a decode step costs besides arithmetic; all three stay put while nothing is remapped. */
+/* What a decode step costs besides arithmetic; all but the steps stay put while nothing is
+ * remapped. */
 typedef struct gpusnap_dispatch_counters {
 	uint64_t mask_builds;
 	uint64_t allocations;
-	uint64_t mask_copies; /* host-to-device copies of masks */
+	uint64_t mask_copies; /* host-to-device copies of masks and maps */
 	uint64_t steps;
+	uint64_t map_builds;
 } gpusnap_dispatch_counters;
 GPUSNAP_API gpusnap_dispatch_counters gpusnap_dispatch_get_counters(
 	const gpusnap_dispatch *dispatch);
@@ -54,6 +56,10 @@ GPUSNAP_API gpusnap_dispatch_counters gpusnap_dispatch_get_counters(
  * generation changes). For programs that own their masks; the loader fills its own.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_dispatch_build_mask(
+	gpusnap_dispatch *dispatch, uint32_t layer, gpusnap_error *err);
+
+/** The same for the layer's index map. E_INVALID: it has none. */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_dispatch_build_map(
 	gpusnap_dispatch *dispatch, uint32_t layer, gpusnap_error *err);
 
 typedef struct gpusnap_decode_io {
@@ -71,6 +77,7 @@ typedef struct gpusnap_decode_io {
 	float *weights; /* [tokens, top_k] */
 	uint64_t local_assignments, remote_assignments; /* set on success */
 	float *shared; /* out, [tokens, hidden]: of the shared expert alone; zero where it is not */
+	const int32_t *token_ids; /* host, [tokens]; needed by layers with a hash table alone */
 } gpusnap_decode_io;
 #define GPUSNAP_DECODE_IO_INIT                                                                     \
 	{                                                                                          \
@@ -78,7 +85,8 @@ typedef struct gpusnap_decode_io {
 	}
 
 /**
- * One MoE block (index in the model, no norm, no residual) on `tokens` inputs. E_STATE "not
+ * One MoE block (index in the model, no norm, no residual) on `tokens` inputs. E_INVALID for token
+ * ids that a hash table needs and that are missing or outside its vocabulary; E_STATE "not
  * resident" unless every buffer's region is resident; E_NOT_PROVED when a kernel raises a fault
  * (NaN, id out of range), naming layer and buffer.
  */
@@ -149,13 +157,14 @@ typedef struct gpusnap_reference {
 	const float *out;	     /* [tokens, hidden] */
 	const float *router_weights; /* [tokens, top_k]; NULL: not compared */
 	const int64_t *router_ids;   /* [tokens, top_k], any order; NULL: not compared */
+	const int32_t *token_ids;    /* [tokens]; NULL: unknown, so no hash layer is compared */
 } gpusnap_reference;
 
 typedef struct gpusnap_reference_result {
 	double max_error_over_bound; /* > 1 fails; bound: float64 error analysis, per element */
 	bool ids_equal;		     /* near ties aside */
 	uint32_t near_ties;	 /* tokens whose k-th and k+1-th score differ by < 1e-6 relative */
-	double max_weight_error; /* relative */
+	double max_weight_error; /* relative to the reference's */
 	bool agrees;
 } gpusnap_reference_result;
 

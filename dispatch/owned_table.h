@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GSN_MASK_CACHE_H
-#define GSN_MASK_CACHE_H
+#ifndef GSN_OWNED_TABLE_H
+#define GSN_OWNED_TABLE_H
 /*
- * Masks that the dispatcher writes itself: built once, kept on the device, valid as long as their
- * region has not been remapped. A mask that the loader or the engine fills is only read.
+ * Masks and index maps that the dispatcher writes itself: built once, kept on the device, valid as
+ * long as their region has not been remapped. What the loader or the engine fills is only read.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,14 +13,14 @@
 struct gpusnap_dispatch;
 struct gsn_layer;
 
-struct gsn_mask_cache {
+struct gsn_owned_table {
 	bool owned;	     /* built by the dispatcher, which writes it again after a remap */
 	uint64_t generation; /* of the region when it was written */
 	int32_t *values;     /* what was written; kept so that writing again allocates nothing */
 };
 
-/* Write an owned mask again if its region was remapped since; nothing to do otherwise. */
-gpusnap_status gsn_mask_refresh(
+/* Write owned tables again whose region was remapped since; nothing to do otherwise. */
+gpusnap_status gsn_tables_refresh(
 	struct gpusnap_dispatch *dispatch, struct gsn_layer *layer, gpusnap_error *err);
 
 #endif
