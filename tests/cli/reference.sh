@@ -6,7 +6,8 @@
 # Families whose router the GPU kernels do not have are refused there, never run as another.
 models=(qwen3_moe qwen3_moe_fp8 mixtral)
 if [ "${GPUSNAP_DEVICE:-host}" = host ]; then
-	models+=(qwen2_moe glm4_moe)
+	models+=(qwen2_moe glm4_moe deepseek_v3 deepseek_v3_fp8 deepseek_v4 deepseek_v4_fp4 gpt_oss
+		gpt_oss_mxfp4)
 else
 	for model in qwen2_moe glm4_moe; do
 		start_server "$checkpoints/$model"
