@@ -253,6 +253,48 @@ START_TEST(tensor_names_that_cannot_be_used_are_refused)
 }
 END_TEST
 
+/* Every odd file, as a checkpoint: what is no safetensors file is refused by its name. */
+static void check_odd_file(const char *name, bool accepted)
+{
+	char folder[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
+	struct gsn_checkpoint checkpoint;
+	gpusnap_status st;
+	gpusnap_error err;
+
+	tempdir_make(folder, scratch);
+	tempdir_join(from, GPUSNAP_TEST_DATA "/safetensors", name);
+	tempdir_join(to, folder, "model.safetensors");
+	copy_file(from, to);
+	st = gsn_checkpoint_open(folder, &checkpoint, &err);
+	if (st) {
+		ck_assert_msg(st == GPUSNAP_E_FORMAT || st == GPUSNAP_E_UNSUPPORTED, "%s: %s", name,
+			gpusnap_status_name(st));
+		ck_assert_ptr_nonnull(strstr(err.message, to));
+		ck_assert_ptr_null(strchr(err.message, '\n'));
+	} else {
+		ck_assert_msg(accepted, "%s is taken", name);
+		gsn_checkpoint_close(&checkpoint);
+	}
+	tempdir_remove(folder);
+}
+
+START_TEST(odd_files_are_refused_by_name)
+{
+	char line[256], name[128], expected[16];
+	FILE *index = fopen(GPUSNAP_TEST_DATA "/safetensors/index.tsv", "r");
+	int count = 0;
+
+	ck_assert_ptr_nonnull(index);
+	ck_assert_ptr_nonnull(fgets(line, sizeof line, index));
+	for (; fgets(line, sizeof line, index); count++) {
+		ck_assert_int_eq(sscanf(line, "%127[^\t]\t%15[^\t]", name, expected), 2);
+		check_odd_file(name, strcmp(expected, "reject") != 0);
+	}
+	ck_assert_int_eq(fclose(index), 0);
+	ck_assert_int_ge(count, 62);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -268,6 +310,7 @@ int main(void)
 		malformed_indexes_are_refused,
 		a_stray_single_file_beside_an_index_is_refused,
 		tensor_names_that_cannot_be_used_are_refused,
+		odd_files_are_refused_by_name,
 	};
 	int result;
 

@@ -621,6 +621,52 @@ START_TEST(routing_of_a_sigmoid_family_is_described)
 }
 END_TEST
 
+START_TEST(routing_of_deepseek_and_gpt_oss_is_described)
+{
+	char directory[PATH_MAX];
+	gpusnap_load_options options = ranks(1, 2, 0, 2);
+	const gpusnap_moe_layer *layer;
+	struct rank rank;
+
+	model_directory(directory, "deepseek_v4_fp4");
+	load_rank(&rank, directory, &options);
+	layer = &rank.loaded.model->layers[0];
+	ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SQRT_SOFTPLUS);
+	ck_assert_uint_eq(layer->vocabulary, 256);
+	ck_assert_ptr_null(layer->buffers[GPUSNAP_MOE_SELECTION_BIAS]);
+	ck_assert_float_eq(layer->activation_limit, 10.0f);
+	ck_assert_float_eq(layer->routed_scale, 1.5f);
+	ck_assert(!layer->weight_before_w2);
+	ck_assert_uint_eq(layer->block_n, 1);
+	ck_assert_uint_eq(layer->block_k, 32);
+	ck_assert_uint_eq(layer->intermediate, 64); /* 96 in slices of whole blocks */
+	ck_assert_uint_eq(layer->shared_block_n, 16);
+	ck_assert_uint_eq(layer->shared_intermediate, 48);
+	layer = &rank.loaded.model->layers[1];
+	ck_assert_uint_eq(layer->vocabulary, 0);
+	ck_assert_ptr_nonnull(layer->buffers[GPUSNAP_MOE_SELECTION_BIAS]);
+	close_rank(&rank);
+	model_directory(directory, "gpt_oss");
+	load_rank(&rank, directory, &options);
+	layer = &rank.loaded.model->layers[0];
+	ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SOFTMAX_CHOSEN);
+	ck_assert_int_eq(layer->activation, GPUSNAP_ACTIVATION_SWIGLU_OAI);
+	ck_assert_float_eq(layer->activation_limit, 7.0f); /* not in config.json */
+	ck_assert_ptr_nonnull(layer->buffers[GPUSNAP_MOE_W13_BIAS]);
+	ck_assert_ptr_null(layer->buffers[GPUSNAP_MOE_W2_BIAS]); /* of tp_rank 0 */
+	close_rank(&rank);
+	model_directory(directory, "deepseek_v3");
+	load_rank(&rank, directory, &options);
+	layer = &rank.loaded.model->layers[0];
+	ck_assert_uint_eq(layer->layer, 1); /* the first one is dense */
+	ck_assert_int_eq(layer->score, GPUSNAP_SCORE_SIGMOID);
+	ck_assert_uint_eq(layer->groups, 4);
+	ck_assert_uint_eq(layer->top_groups, 2);
+	ck_assert_float_eq(layer->activation_limit, 0.0f);
+	close_rank(&rank);
+}
+END_TEST
+
 START_TEST(shared_experts_that_are_missing_or_misshapen_are_named)
 {
 	char folder[PATH_MAX];
@@ -924,6 +970,62 @@ START_TEST(missing_tensors_are_listed)
 }
 END_TEST
 
+START_TEST(tensors_missing_from_every_kind_of_layer_are_listed)
+{
+	static const struct {
+		const char *checkpoint, *tensor;
+	} cases[] = {
+		{"deepseek_v4", "model.layers.0.ffn.gate.tid2eid"},
+		{"deepseek_v4", "model.layers.1.ffn.gate.bias"},
+		{"deepseek_v4_fp4", "model.layers.1.ffn.shared_experts.w2.weight"},
+		{"deepseek_v3_fp8", "model.layers.1.mlp.shared_experts.down_proj.weight_scale_inv"},
+		{"deepseek_v3", "model.layers.2.mlp.gate.e_score_correction_bias"},
+		{"gpt_oss", "model.layers.1.mlp.router.bias"},
+		{"gpt_oss", "model.layers.1.mlp.experts.down_proj_bias"},
+		{"gpt_oss", "model.layers.1.mlp.experts.down_proj"},
+		{"gpt_oss_mxfp4", "model.layers.1.mlp.experts.gate_up_proj_scales"},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char folder[PATH_MAX], text[200];
+		struct test_checkpoint *checkpoint = rewrite(cases[i].checkpoint, folder);
+		gpusnap_error err;
+
+		*test_checkpoint_find(checkpoint, cases[i].tensor)->name = 0;
+		(void)snprintf(text, sizeof text, "lacks 1 tensors: %s", cases[i].tensor);
+		ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT, text);
+	}
+}
+END_TEST
+
+START_TEST(a_layer_is_routed_by_hash_or_by_scores)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("deepseek_v4", folder);
+	struct test_tensor *extra = &checkpoint->tensors[checkpoint->tensor_count++];
+	gpusnap_error err;
+
+	*extra = *test_checkpoint_find(checkpoint, "model.layers.1.ffn.gate.bias");
+	(void)snprintf(extra->name, sizeof extra->name, "model.layers.0.ffn.gate.bias");
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT,
+		"experts are chosen by a table or by scores, not both");
+}
+END_TEST
+
+START_TEST(one_parameter_in_two_forms_is_refused)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("gpt_oss_mxfp4", folder);
+	struct test_tensor *extra = &checkpoint->tensors[checkpoint->tensor_count++];
+	gpusnap_error err;
+
+	*extra = *test_checkpoint_find(checkpoint, "model.layers.1.mlp.experts.down_proj_blocks");
+	(void)snprintf(extra->name, sizeof extra->name, "model.layers.1.mlp.experts.down_proj");
+	ck_fails(load_rewritten(checkpoint, folder, &err), GPUSNAP_E_FORMAT,
+		"are the same parameter");
+}
+END_TEST
+
 struct damage {
 	const char *checkpoint, *tensor;
 	uint64_t rows, columns; /* to give it; 0: leave them */
@@ -975,6 +1077,32 @@ START_TEST(wrong_dtypes_and_shapes_are_named_with_both_values)
 		{"qwen3_moe_fp8", "model.layers.0.mlp.experts.1.up_proj.weight", 0, 0,
 			GPUSNAP_F8_E5M2, GPUSNAP_E_FORMAT,
 			"is F8_E5M2, the layer's other experts are F8_E4M3"},
+		{"deepseek_v3_fp8", "model.layers.1.mlp.shared_experts.up_proj.weight_scale_inv", 0,
+			0, GPUSNAP_I32, GPUSNAP_E_FORMAT, "block scales are F32, BF16 or F8_E8M0"},
+		{"deepseek_v3_fp8", "model.layers.1.mlp.shared_experts.up_proj.weight", 0, 0,
+			GPUSNAP_F8_E5M2, GPUSNAP_E_FORMAT,
+			"is F8_E5M2, the layer's other experts are F8_E4M3"},
+		{"deepseek_v4", "model.layers.0.ffn.gate.tid2eid", 0, 0, GPUSNAP_U64,
+			GPUSNAP_E_FORMAT, "tid2eid is U64; expected I64 or I32"},
+		{"deepseek_v4", "model.layers.0.ffn.gate.tid2eid", 512, 2, GPUSNAP_BOOL,
+			GPUSNAP_E_FORMAT, "is no matrix [vocabulary, 4 experts of a token]"},
+		{"deepseek_v4_fp4", "model.layers.1.ffn.experts.2.w1.scale", 0, 0, GPUSNAP_F8_E4M3,
+			GPUSNAP_E_FORMAT, "is F8_E4M3; scales of FP4 are F8_E8M0 or U8"},
+		{"deepseek_v4_fp4", "model.layers.1.ffn.experts.2.w1.scale", 4, 96, GPUSNAP_BOOL,
+			GPUSNAP_E_FORMAT,
+			"blocks of 1 x 32: tensor model.layers.1.ffn.experts.2.w1.scale has shape "
+			"[4, 96], expected [96, 4]"},
+		{"deepseek_v4_fp4", "model.layers.1.ffn.experts.2.w1.weight", 0, 0, GPUSNAP_U8,
+			GPUSNAP_E_FORMAT, "is U8, the layer's other experts are I8"},
+		{"gpt_oss", "model.layers.0.mlp.router.bias", 2, 4, GPUSNAP_BOOL, GPUSNAP_E_FORMAT,
+			"router.bias is BF16 [2, 4]; expected BF16, F16 or F32 [8]"},
+		{"gpt_oss", "model.layers.0.mlp.experts.gate_up_proj_bias", 16, 128, GPUSNAP_BOOL,
+			GPUSNAP_E_FORMAT, "is BF16 [16, 128]; expected BF16, F16 or F32 [8, 256]"},
+		{"gpt_oss", "model.layers.0.mlp.experts.gate_up_proj", 1024, 256, GPUSNAP_BOOL,
+			GPUSNAP_E_FORMAT, "gate_up_proj is no matrix [intermediate, hidden]"},
+		{"gpt_oss_mxfp4", "model.layers.0.mlp.experts.down_proj_blocks", 1024, 80,
+			GPUSNAP_BOOL, GPUSNAP_E_FORMAT,
+			"has shape [1024, 80], expected [8, 128, 80]"},
 	};
 
 	for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++)
@@ -1048,6 +1176,9 @@ START_TEST(tensors_of_later_layers_and_unknown_names_stay_plain_buffers)
 	test_checkpoint_write(checkpoint, folder, "model.safetensors");
 	load_rank(&rank, folder, &options);
 	ck_assert_uint_eq(rank.loaded.model->layer_count, 2);
+	ck_assert_uint_eq(rank.loaded.report.predictions, 2);
+	ck_assert_uint_eq(rank.loaded.unexpected_count, 1);
+	ck_assert_str_eq(rank.loaded.unexpected[0], "odd.bias");
 	for (size_t i = 0; i < 3; i++) {
 		uint8_t *bytes = buffer_bytes(&rank, extra[i].name, extra[i].dtype, extra[i].bytes);
 
@@ -1059,6 +1190,127 @@ START_TEST(tensors_of_later_layers_and_unknown_names_stay_plain_buffers)
 	close_rank(&rank);
 	test_checkpoint_free(checkpoint);
 	tempdir_remove(folder);
+}
+END_TEST
+
+/* Every tensor of the checkpoints has a name that its family knows. */
+START_TEST(real_checkpoints_hold_nothing_unexpected)
+{
+	static const char *const names[] = {"deepseek_v3", "deepseek_v3_fp8", "deepseek_v4",
+		"deepseek_v4_fp4", "glm4_moe", "gpt_oss", "gpt_oss_mxfp4", "mixtral", "qwen2_moe",
+		"qwen3_moe", "qwen3_moe_fp8"};
+
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		gpusnap_load_options options = ranks(0, 1, 0, 1);
+		char directory[PATH_MAX];
+		struct rank rank;
+
+		options.strict = true;
+		model_directory(directory, names[i]);
+		load_rank(&rank, directory, &options);
+		ck_assert_uint_eq(rank.loaded.unexpected_count, 0);
+		ck_assert_uint_eq(rank.loaded.report.predictions, 0);
+		ck_assert_uint_eq(rank.loaded.report.padding, 0);
+		ck_assert_ptr_null(rank.loaded.report.note);
+		close_rank(&rank);
+	}
+}
+END_TEST
+
+START_TEST(strict_refuses_what_nobody_expected)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("qwen3_moe", folder);
+	gpusnap_load_options options = ranks(0, 1, 0, 1);
+	struct rank rank;
+	gpusnap_error err;
+
+	for (size_t i = 0; i < 30; i++) {
+		struct test_tensor *extra = &checkpoint->tensors[checkpoint->tensor_count++];
+
+		*extra = *test_checkpoint_find(checkpoint, "model.layers.0.mlp.gate.weight");
+		(void)snprintf(extra->name, sizeof extra->name,
+			"model.layers.1.mlp.experts.%zu.gate_proj.input_scale", i);
+	}
+	test_checkpoint_write(checkpoint, folder, "model.safetensors");
+	options.strict = true;
+	open_rank(&rank, &options);
+	ck_fails(gpusnap_load(rank.registry, folder, &options, &rank.loaded, &err),
+		GPUSNAP_E_FORMAT,
+		"30 tensors are none of qwen3_moe's: "
+		"model.layers.1.mlp.experts.0.gate_proj.input_scale, "
+		"model.layers.1.mlp.experts.1.gate_proj.input_scale, ");
+	ck_assert_ptr_nonnull(strstr(err.message, ", ...; without strict they are kept"));
+	ck_assert_uint_eq(gpusnap_region_count(rank.registry), 0);
+	options.strict = false;
+	ck_ok(gpusnap_load(rank.registry, folder, &options, &rank.loaded, &err));
+	ck_assert_uint_eq(rank.loaded.unexpected_count, 30);
+	close_rank(&rank);
+	test_checkpoint_free(checkpoint);
+	tempdir_remove(folder);
+}
+END_TEST
+
+/* Tied embeddings have one tensor; one of no elements has a name and no bytes. */
+START_TEST(tied_and_empty_tensors_are_taken)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("qwen3_moe", folder);
+	gpusnap_load_options options = ranks(0, 1, 0, 1);
+	struct test_tensor *extra = &checkpoint->tensors[checkpoint->tensor_count++];
+	gpusnap_buffer_info info;
+	struct rank rank;
+	gpusnap_error err;
+
+	*extra = *test_checkpoint_find(checkpoint, "model.norm.weight");
+	(void)snprintf(extra->name, sizeof extra->name, "model.layers.0.self_attn.empty");
+	extra->rank = 2;
+	extra->shape[0] = 0;
+	extra->shape[1] = 5;
+	extra->bytes = 0;
+	*test_checkpoint_find(checkpoint, "lm_head.weight")->name = 0;
+	replace_in_file(folder, "config.json", "\"tie_word_embeddings\": false",
+		"\"tie_word_embeddings\": true");
+	options.strict = true;
+	test_checkpoint_write(checkpoint, folder, "model.safetensors");
+	load_rank(&rank, folder, &options);
+	ck_ok(gpusnap_buffer_find(rank.registry, "model.layers.0.self_attn.empty", &info, &err));
+	ck_assert_uint_eq(info.bytes, 0);
+	ck_assert_uint_eq(info.shape[1], 5);
+	close_rank(&rank);
+	test_checkpoint_free(checkpoint);
+	tempdir_remove(folder);
+}
+END_TEST
+
+/* ---- padding ---- */
+
+START_TEST(padding_is_recorded)
+{
+	char directory[PATH_MAX];
+	gpusnap_load_options options = ranks(4, 5, 0, 1);
+	gpusnap_json *padding;
+	gpusnap_error err;
+	struct rank rank;
+
+	model_directory(directory, "qwen3_moe"); /* 96 rows in slices of 20: the last has 16 */
+	load_rank(&rank, directory, &options);
+	ck_assert_uint_eq(rank.loaded.model->layers[0].intermediate, 20);
+	/* Two layers of 16 experts, gate, up and down: 4 of H BF16 each. */
+	ck_assert_uint_eq(rank.loaded.report.padding, 2ull * 16 * 3 * 4 * 128 * 2);
+	padding = gpusnap_record_get(rank.registry, "padding");
+	ck_assert_uint_eq(gpusnap_json_size(padding), 6);
+	ck_assert_int_eq(
+		gpusnap_json_integer(gpusnap_json_get(gpusnap_json_at(padding, 1), "from"), -1),
+		36);
+	gpusnap_json_free(padding);
+	/* A load that fails leaves the record. */
+	ck_fails(gpusnap_load(rank.registry, "/nowhere", &options, &rank.loaded, &err),
+		GPUSNAP_E_IO, "/nowhere");
+	padding = gpusnap_record_get(rank.registry, "padding");
+	ck_assert_ptr_nonnull(padding);
+	gpusnap_json_free(padding);
+	close_rank(&rank);
 }
 END_TEST
 
@@ -1168,6 +1420,7 @@ int main(void)
 		bf16_scales_are_widened_to_f32,
 		model_description_is_complete_and_recorded,
 		routing_of_a_sigmoid_family_is_described,
+		routing_of_deepseek_and_gpt_oss_is_described,
 		shared_experts_that_are_missing_or_misshapen_are_named,
 		buffers_are_aligned_and_leave_no_hole,
 		compaction_changes_the_copies_and_not_the_bytes,
@@ -1178,10 +1431,17 @@ int main(void)
 		options_out_of_range_are_refused,
 		a_second_load_is_refused_and_leaves_the_first_alone,
 		missing_tensors_are_listed,
+		tensors_missing_from_every_kind_of_layer_are_listed,
+		a_layer_is_routed_by_hash_or_by_scores,
+		one_parameter_in_two_forms_is_refused,
 		wrong_dtypes_and_shapes_are_named_with_both_values,
 		the_file_decides_sizes_and_dtypes,
 		experts_and_parameters_too_many_are_refused,
 		tensors_of_later_layers_and_unknown_names_stay_plain_buffers,
+		real_checkpoints_hold_nothing_unexpected,
+		strict_refuses_what_nobody_expected,
+		tied_and_empty_tensors_are_taken,
+		padding_is_recorded,
 		unknown_families_are_kept_tensor_by_tensor,
 		a_shard_that_changes_during_the_load_is_an_error,
 	};

@@ -8,6 +8,7 @@
 #include <gpusnap/loader.h>
 
 #include "tests/support/checkpoint_copy.h"
+#include "tests/support/random.h"
 
 enum { BUFFERS_MAX = 512, RANKS_MAX = 16 };
 
@@ -31,7 +32,8 @@ struct world {
 	uint32_t tp, ep;
 	struct rank *ranks; /* [tp * ep] */
 	struct test_checkpoint *checkpoint;
-	uint64_t wrong; /* bytes */
+	bool fine_blocks; /* FP8's scales are of 1 x 32 as well */
+	uint64_t wrong;	  /* bytes */
 };
 
 /* ---- ranks ---- */
@@ -208,7 +210,8 @@ static struct meaning meaning_of(const struct rank *rank, const char *name)
 	char block[32] = "", rest[120] = "";
 	int used = 0;
 
-	if (sscanf(name, "model.layers.%u.%31[a-z0-9_].%119s", &m.layer, block, rest) != 3 ||
+	name += strncmp(name, "model.", 6) == 0 ? 6 : 0;
+	if (sscanf(name, "layers.%u.%31[a-z0-9_].%119s", &m.layer, block, rest) != 3 ||
 		!find_layer(rank, m.layer) ||
 		(strcmp(block, "mlp") != 0 && strcmp(block, "ffn") != 0 &&
 			strcmp(block, "block_sparse_moe") != 0))
@@ -255,7 +258,8 @@ struct grid {
 
 static struct grid grid_of(const struct test_tensor *t, const struct meaning *m)
 {
-	struct grid g = {t, m, 1, 0, 1, gpusnap_dtype_bits(t->dtype) / 8};
+	bool fp4 = t->dtype == GPUSNAP_F4; /* two in a byte */
+	struct grid g = {t, m, 1, 0, 1, fp4 ? 1 : gpusnap_dtype_bits(t->dtype) / 8};
 
 	if (m->order == ONE) {
 		g.rows = t->shape[0];
@@ -271,6 +275,7 @@ static struct grid grid_of(const struct test_tensor *t, const struct meaning *m)
 	g.rows = t->shape[1] / m->parts;
 	for (uint32_t d = 2; d < t->rank; d++)
 		g.columns *= t->shape[d];
+	g.columns /= fp4 ? 2 : 1;
 	return g;
 }
 
@@ -313,7 +318,8 @@ static void check_weight(const struct place *p)
 {
 	const struct grid *g = p->g;
 	bool down = g->m->parts == 1;
-	bool pairs = g->tensor->dtype == GPUSNAP_I8 || g->tensor->dtype == GPUSNAP_U8;
+	bool pairs = g->tensor->dtype == GPUSNAP_I8 || g->tensor->dtype == GPUSNAP_U8 ||
+		     g->tensor->dtype == GPUSNAP_F4;
 	uint64_t width = width_of(p, find_layer(rank_of(p, 0), g->m->layer));
 	uint64_t share = down && pairs ? width / 2 : width;
 	uint64_t run = g->m->order == TURNED ? 1 : down ? share : g->columns;
@@ -361,12 +367,24 @@ struct blocks {
 	uint64_t n, k;
 };
 
-/* Of the checkpoint: FP4's scales are of 1 x 32, FP8's of 128 x 128. */
-static struct blocks blocks_of(const struct grid *g)
+/* The tensor that a scale tensor of one expert belongs to. */
+static const struct test_tensor *weight_of(const struct place *p)
 {
-	bool fp8 = g->rows == 1 || g->tensor->dtype == GPUSNAP_F32;
+	const char *name = p->g->tensor->name;
+	const char *end = strstr(name, "weight_scale_inv");
+	char text[200];
 
-	return fp8 ? (struct blocks){128, 128} : (struct blocks){1, 32};
+	end = end ? end : strstr(name, "scale");
+	(void)snprintf(text, sizeof text, "%.*sweight", (int)(end - name), name);
+	return test_checkpoint_find(p->world->checkpoint, text);
+}
+
+/* Of the checkpoint: FP4's scales are of 1 x 32, FP8's of 128 x 128. */
+static struct blocks blocks_of(const struct place *p)
+{
+	bool fp4 = p->g->m->order != ONE || weight_of(p)->dtype == GPUSNAP_I8;
+
+	return fp4 || p->world->fine_blocks ? (struct blocks){1, 32} : (struct blocks){128, 128};
 }
 
 static uint64_t ceil_div(uint64_t a, uint64_t b)
@@ -375,11 +393,10 @@ static uint64_t ceil_div(uint64_t a, uint64_t b)
 }
 
 /* Row and column of a weight; its scale is element (row / n, column / k) of the tensor. */
-static void check_scale_at(const struct place *p, uint64_t row, uint64_t column)
+static void check_scale_at(const struct place *p, struct blocks from, uint64_t row, uint64_t column)
 {
 	const struct grid *g = p->g;
 	bool down = g->m->parts == 1;
-	struct blocks from = blocks_of(g);
 	uint64_t width = width_of(p, find_layer(rank_of(p, 0), g->m->layer));
 	struct rank *rank = rank_of(p, (down ? column : row) / width);
 	const gpusnap_moe_layer *layer = find_layer(rank, g->m->layer);
@@ -398,38 +415,35 @@ static void check_scale_at(const struct place *p, uint64_t row, uint64_t column)
 static uint64_t whole_width(const struct place *p)
 {
 	const struct grid *g = p->g;
-	char name[160];
-	const char *scale = strstr(g->tensor->name, "weight_scale_inv");
+	const char *end = strstr(g->tensor->name, "experts.");
 	const struct test_tensor *weight;
+	char name[200];
 
 	if (g->m->order != ONE) {
-		(void)snprintf(name, sizeof name, "model.layers.%u.mlp.experts.gate_up_proj_bias",
-			g->m->layer);
+		(void)snprintf(name, sizeof name, "%.*sexperts.gate_up_proj_bias",
+			(int)(end - g->tensor->name), g->tensor->name);
 		return test_checkpoint_find(p->world->checkpoint, name)->shape[1] / 2;
 	}
-	scale = scale ? scale : strstr(g->tensor->name, "scale");
-	(void)snprintf(
-		name, sizeof name, "%.*sweight", (int)(scale - g->tensor->name), g->tensor->name);
-	weight = test_checkpoint_find(p->world->checkpoint, name);
+	weight = weight_of(p);
 	return g->m->parts == 2 ? weight->shape[0]
 				: weight->shape[1] * (weight->dtype == GPUSNAP_I8 ? 2 : 1);
 }
 
-/* By sixteenths of rows and columns, which no block is narrower than, but for FP4's rows. */
+/* By sixteenths of rows and columns, which no block is narrower than, but for rows of one. */
 static void check_scale(const struct place *p)
 {
 	const struct grid *g = p->g;
+	struct blocks from = blocks_of(p);
 	uint64_t hidden = find_layer(rank_of(p, 0), g->m->layer)->hidden;
 	uint64_t width = whole_width(p);
 	uint64_t rows = g->m->parts == 2 ? width : hidden;
 	uint64_t columns = g->m->parts == 2 ? hidden : width;
-	bool fp4 = blocks_of(g).n == 1;
 
-	ck_assert_uint_eq(g->rows, ceil_div(rows, blocks_of(g).n));
-	ck_assert_uint_eq(g->columns, ceil_div(columns, blocks_of(g).k));
-	for (uint64_t r = 0; r < rows; r += fp4 ? 1 : 16)
-		for (uint64_t c = 0; c < columns; c += fp4 ? 32 : 16)
-			check_scale_at(p, r, c);
+	ck_assert_uint_eq(g->rows, ceil_div(rows, from.n));
+	ck_assert_uint_eq(g->columns, ceil_div(columns, from.k));
+	for (uint64_t r = 0; r < rows; r += from.n == 1 ? 1 : 16)
+		for (uint64_t c = 0; c < columns; c += from.k == 32 ? 32 : 16)
+			check_scale_at(p, from, r, c);
 }
 
 /* ---- tensors ---- */
@@ -569,28 +583,168 @@ static void check_world(const char *directory, struct world *world)
 	free(world->ranks);
 }
 
-static void check_checkpoint(const char *name)
-{
-	char directory[PATH_MAX];
-
-	tempdir_join(directory, GPUSNAP_TEST_DATA "/checkpoints", name);
-	for (uint32_t tp = 1; tp <= 4; tp *= 2)
-		for (uint32_t ep = 1; ep <= 4; ep *= 2) {
-			struct world world = {.tp = tp, .ep = ep};
-
-			world.checkpoint = test_checkpoint_read(directory);
-			check_world(directory, &world);
-			test_checkpoint_free(world.checkpoint);
-		}
-}
-
 static const char *const checkpoints[] = {"deepseek_v3", "deepseek_v3_fp8", "deepseek_v4",
 	"deepseek_v4_fp4", "glm4_moe", "gpt_oss", "gpt_oss_mxfp4", "mixtral", "qwen2_moe",
 	"qwen3_moe", "qwen3_moe_fp8"};
+enum { CHECKPOINTS = sizeof checkpoints / sizeof checkpoints[0] };
+
+static void check_grid(const char *directory, uint32_t tp, uint32_t ep, bool fine_blocks)
+{
+	struct world world = {.tp = tp, .ep = ep, .fine_blocks = fine_blocks};
+
+	world.checkpoint = test_checkpoint_read(directory);
+	check_world(directory, &world);
+	test_checkpoint_free(world.checkpoint);
+}
 
 START_TEST(all_ranks_together_hold_the_checkpoint)
 {
-	check_checkpoint(checkpoints[_i]);
+	char directory[PATH_MAX];
+
+	tempdir_join(directory, GPUSNAP_TEST_DATA "/checkpoints", checkpoints[_i]);
+	for (uint32_t tp = 1; tp <= 4; tp *= 2)
+		for (uint32_t ep = 1; ep <= 4; ep *= 2)
+			check_grid(directory, tp, ep, false);
+}
+END_TEST
+
+/* Remainders of experts, and slices that only padding makes equal. */
+START_TEST(ranks_that_do_not_divide_hold_it_too)
+{
+	char directory[PATH_MAX];
+
+	tempdir_join(directory, GPUSNAP_TEST_DATA "/checkpoints", checkpoints[_i]);
+	check_grid(directory, 3, 3, false);
+	check_grid(directory, 5, 1, false);
+	check_grid(directory, 7, 2, false);
+}
+END_TEST
+
+/* ---- the same models as others write them ---- */
+
+enum { POOL_BYTES = 1 << 20 };
+static uint8_t pool[POOL_BYTES]; /* contents of tensors that are made anew */
+
+static void remake(struct test_tensor *t, gpusnap_dtype dtype, uint64_t rows, uint64_t columns)
+{
+	t->dtype = dtype;
+	t->rank = 2;
+	t->shape[0] = rows;
+	t->shape[1] = columns;
+	t->bytes = rows * columns * gpusnap_dtype_bits(dtype) / 8;
+	assert(t->bytes < POOL_BYTES / 2);
+	t->data = pool + strlen(t->name) * 64 % (POOL_BYTES / 2);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t length = strlen(text), tail = strlen(end);
+
+	return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static void drop_prefix(struct test_tensor *t)
+{
+	if (strncmp(t->name, "model.", 6) == 0)
+		memmove(t->name, t->name + 6, strlen(t->name + 6) + 1);
+}
+
+static void respell_scales(struct test_tensor *t)
+{
+	char *end = strstr(t->name, "weight_scale_inv");
+
+	if (end && strstr(t->name, "experts"))
+		memcpy(end, "scale", sizeof "scale");
+}
+
+static void make_exponents(struct test_tensor *t)
+{
+	if (ends_with(t->name, "weight_scale_inv"))
+		remake(t, GPUSNAP_F8_E8M0, t->shape[0], t->shape[1]);
+}
+
+/* Scales of 1 x 32 for Qwen3's sizes: intermediate 192, hidden 256. */
+static void make_fine_scales(struct test_tensor *t)
+{
+	bool down = strstr(t->name, "down_proj");
+
+	if (ends_with(t->name, "weight_scale_inv"))
+		remake(t, GPUSNAP_F8_E8M0, down ? 256 : 192, (down ? 192 : 256) / 32);
+}
+
+/* DeepSeek-V4-Flash-Base: routed experts in FP8 with numbers for scales, while config.json says
+ * fp4. */
+static void make_fp8_routed(struct test_tensor *t)
+{
+	if (!strstr(t->name, ".ffn.experts."))
+		return;
+	if (ends_with(t->name, ".weight"))
+		remake(t, GPUSNAP_F8_E4M3, t->shape[0], t->shape[1] * 2);
+	else
+		remake(t, GPUSNAP_F32, 1, 1);
+}
+
+/* FP4 under its own name: shapes count elements, not bytes. */
+static void name_fp4(struct test_tensor *t)
+{
+	if (t->dtype != GPUSNAP_U8)
+		return;
+	if (ends_with(t->name, "_blocks")) {
+		t->dtype = GPUSNAP_F4;
+		t->rank = 3;
+		t->shape[2] *= 32;
+	} else {
+		t->dtype = GPUSNAP_F8_E8M0;
+	}
+}
+
+static const struct variant {
+	const char *checkpoint;
+	void (*change)(struct test_tensor *tensor);
+	bool fine_blocks;
+} variants[] = {
+	{"qwen3_moe_fp8", respell_scales, false},
+	{"deepseek_v3_fp8", respell_scales, false},
+	{"qwen3_moe_fp8", make_exponents, false},
+	{"deepseek_v3_fp8", make_exponents, false},
+	{"qwen3_moe_fp8", make_fine_scales, true},
+	{"deepseek_v4_fp4", make_fp8_routed, false},
+	{"gpt_oss_mxfp4", name_fp4, false},
+};
+
+static void check_changed(const struct variant *variant)
+{
+	char source[PATH_MAX], folder[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
+	struct test_checkpoint *checkpoint;
+
+	tempdir_join(source, GPUSNAP_TEST_DATA "/checkpoints", variant->checkpoint);
+	tempdir_make(folder, NULL);
+	tempdir_join(from, source, "config.json");
+	tempdir_join(to, folder, "config.json");
+	copy_file(from, to);
+	checkpoint = test_checkpoint_read(source);
+	for (size_t i = 0; i < checkpoint->tensor_count; i++)
+		variant->change(&checkpoint->tensors[i]);
+	test_checkpoint_write(checkpoint, folder, "model.safetensors");
+	test_checkpoint_free(checkpoint);
+	check_grid(folder, 1, 1, variant->fine_blocks);
+	check_grid(folder, 2, 3, variant->fine_blocks);
+	check_grid(folder, 3, 1, variant->fine_blocks);
+	tempdir_remove(folder);
+}
+
+START_TEST(other_spellings_and_formats_are_taken)
+{
+	uint64_t seed = 4;
+
+	random_fill(&seed, pool, sizeof pool);
+	check_changed(&variants[_i]);
+}
+END_TEST
+
+START_TEST(names_without_the_model_prefix_are_taken)
+{
+	check_changed(&(struct variant){checkpoints[_i], drop_prefix, false});
 }
 END_TEST
 
@@ -601,8 +755,11 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_loop_test(cases, all_ranks_together_hold_the_checkpoint, 0,
-		sizeof checkpoints / sizeof checkpoints[0]);
+	tcase_add_loop_test(cases, all_ranks_together_hold_the_checkpoint, 0, CHECKPOINTS);
+	tcase_add_loop_test(cases, ranks_that_do_not_divide_hold_it_too, 0, CHECKPOINTS);
+	tcase_add_loop_test(cases, names_without_the_model_prefix_are_taken, 0, CHECKPOINTS);
+	tcase_add_loop_test(cases, other_spellings_and_formats_are_taken, 0,
+		sizeof variants / sizeof variants[0]);
 	tcase_set_timeout(cases, 240);
 	suite_add_tcase(suite, cases);
 	runner = srunner_create(suite);
