@@ -20,8 +20,10 @@ struct gsn_gpu {
 	struct gpuVmm vmm;
 	pthread_mutex_t lock; /* guards the ranges */
 	struct gsn_address_ranges ranges;
-	struct gsn_pool *pool; /* touches staging memory */
-	gpuStream_t housework; /* of maps, which are zeroed before they are given */
+	struct gsn_ranges pieces;     /* what the driver has mapped: one or more to a map */
+	struct gsn_ranges registered; /* page-locked host memory, as the driver knows it */
+	struct gsn_pool *pool;	      /* touches staging memory */
+	gpuStream_t housework;	      /* of maps, which are zeroed before they are given */
 	struct gsn_gpu_scratch scratch;
 };
 

@@ -20,7 +20,7 @@ struct output {
 	uint64_t leaves;
 };
 
-/* What a call's host function needs; it may not call the vendor, and frees this. */
+/* What a call's host function needs, which may not call the vendor. */
 struct delivery {
 	const gpusnap_digest *digests;
 	size_t count;
@@ -37,14 +37,13 @@ struct digest_call {
 
 static void deliver(void *argument)
 {
-	struct delivery *delivery = argument;
+	const struct delivery *delivery = argument;
 	const gpusnap_digest *next = delivery->digests;
 
 	for (size_t i = 0; i < delivery->count; i++) {
 		memcpy(delivery->outputs[i].to, next, delivery->outputs[i].leaves * sizeof *next);
 		next += delivery->outputs[i].leaves;
 	}
-	gsn_free(delivery);
 }
 
 static gpusnap_status count_leaves(const struct gsn_leaf_range *ranges, size_t range_count,
@@ -121,10 +120,10 @@ static gpusnap_status run(struct gsn_stream *stream, const struct gsn_leaf_range
 		gsn_free(delivery);
 		return status;
 	}
+	call->block->owned = delivery;
 	fill_in(ranges, range_count, call, delivery);
 	code = submit(call, stream, delivery);
 	if (code) {
-		gsn_free(delivery);
 		status = gsn_gpu_fail(stream->gpu, code, err, "digest of %u ranges", call->ranges);
 		(void)gsn_gpu_block_give_back(stream->gpu, call->block, stream->handle, NULL);
 		return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reserve, map, unmap and release on a GPU, over the driver's virtual memory management. A map owns
- * its physical memory: the handle is dropped once it is mapped, so that unmapping frees it. What
+ * its physical memory: a handle is dropped once it is mapped, so that unmapping frees it. What
  * the driver gives may hold another process's bytes or this one's; it is zeroed before it is given.
  */
 #include "kernels/gpu_memory.h"
@@ -9,6 +9,7 @@
 #include <assert.h>
 #include <inttypes.h>
 
+#include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "kernels/gpu_device.h"
@@ -19,25 +20,32 @@ static void *pointer(uint64_t address)
 	return (void *)(uintptr_t)address;
 }
 
-static void unmap_all(struct gsn_gpu *gpu, uint64_t address, uint64_t end)
+/* Unmap the driver's pieces in [address, end); those behind a failure stay. */
+static gpuError_t unmap_pieces(struct gsn_gpu *gpu, uint64_t address, uint64_t end)
 {
-	struct gsn_ranges *mapped = &gpu->ranges.mapped;
-	const struct gsn_range *map;
+	const struct gsn_range *piece;
+	gpuError_t code = (gpuError_t)gpuSuccess;
 
-	while ((map = gsn_ranges_meeting(mapped, address, end)) != NULL) {
-		(void)gpuMemUnmap(&gpu->vmm, map->address, map->bytes);
-		gsn_ranges_take_out(mapped, map);
+	while (!code && (piece = gsn_ranges_meeting(&gpu->pieces, address, end)) != NULL) {
+		code = gpuMemUnmap(&gpu->vmm, piece->address, piece->bytes);
+		if (!code)
+			gsn_ranges_take_out(&gpu->pieces, piece);
 	}
+	return code;
 }
 
 void gsn_gpu_memory_release(struct gsn_gpu *gpu)
 {
 	const struct gsn_ranges *reserved = &gpu->ranges.reserved;
 
-	unmap_all(gpu, 0, UINT64_MAX);
+	/* What the driver does not unmap is forgotten: nobody can ask for it again. */
+	while (unmap_pieces(gpu, 0, UINT64_MAX))
+		gsn_ranges_take_out(&gpu->pieces, &gpu->pieces.items[0]);
 	for (size_t i = 0; i < reserved->count; i++)
 		(void)gpuMemFree(&gpu->vmm, reserved->items[i].address, reserved->items[i].bytes);
 	gsn_address_ranges_free(&gpu->ranges);
+	gsn_free(gpu->pieces.items);
+	gsn_free(gpu->registered.items);
 }
 
 static gpusnap_status reserve_locked(
@@ -76,29 +84,72 @@ gpusnap_status gsn_gpu_reserve(
 	return status;
 }
 
-/* Put new physical memory behind the addresses; nothing is mapped after a failure. */
-static gpusnap_status map_memory(
-	struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+/* One physical handle, mapped and opened. Once mapped it is in the list, whatever fails then. */
+static gpuError_t map_piece(struct gsn_gpu *gpu, uint64_t address, uint64_t bytes)
 {
 	gpuMemHandle memory;
 	gpuError_t code = gpuMemCreate(&gpu->vmm, gpu->index, bytes, &memory);
 
 	if (code)
-		return gsn_gpu_fail(gpu, code, err, "getting %" PRIu64 " bytes of memory", bytes);
+		return code;
 	code = gpuMemMap(&gpu->vmm, address, bytes, memory);
 	(void)gpuMemRelease(&gpu->vmm, memory);
 	if (code)
-		return gsn_gpu_fail(
-			gpu, code, err, "mapping %" PRIu64 " bytes at 0x%" PRIx64, bytes, address);
-	code = gpuMemAllow(&gpu->vmm, gpu->index, address, bytes);
+		return code;
+	gsn_ranges_insert(&gpu->pieces, address, bytes);
+	return gpuMemAllow(&gpu->vmm, gpu->index, address, bytes);
+}
+
+static gpuError_t map_pieces(struct gsn_gpu *gpu, uint64_t address, uint64_t bytes, uint64_t each)
+{
+	gpuError_t code = (gpuError_t)gpuSuccess;
+
+	for (uint64_t at = 0; !code && at < bytes; at += each) {
+		code = (gpuError_t)gpuErrorMemoryAllocation;
+		if (gsn_ranges_make_room(&gpu->pieces))
+			code = map_piece(gpu, address + at, gsn_min(each, bytes - at));
+	}
+	if (code)
+		(void)unmap_pieces(gpu, address, address + bytes);
+	return code;
+}
+
+/* Whether pieces may do where the whole has failed: not for want of memory. */
+static bool may_do_in_pieces(uint64_t bytes)
+{
+	size_t available = 0;
+	size_t total = 0;
+
+	return gpuMapPieceBytes && bytes > gpuMapPieceBytes && !gpuMemGetInfo(&available, &total) &&
+	       available >= bytes;
+}
+
+/*
+ * Put new physical memory behind the addresses; nothing is mapped after a failure. What the driver
+ * would not unmap when an earlier map was undone goes first.
+ */
+static gpusnap_status map_memory(
+	struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+{
+	gpuError_t code = unmap_pieces(gpu, address, address + bytes);
+
 	if (!code)
-		code = gpuMemsetAsync(pointer(address), 0, bytes, gpu->housework);
+		code = map_pieces(gpu, address, bytes, bytes);
+	if (code && may_do_in_pieces(bytes)) {
+		(void)gpuClearError();
+		code = map_pieces(
+			gpu, address, bytes, gsn_align_up(gpuMapPieceBytes, gpu->ranges.granule));
+	}
+	if (code)
+		return gsn_gpu_fail(gpu, code, err,
+			"mapping %" PRIu64 " bytes of memory at 0x%" PRIx64, bytes, address);
+	code = gpuMemsetAsync(pointer(address), 0, bytes, gpu->housework);
 	if (!code)
 		code = gpuStreamSynchronize(gpu->housework);
 	if (code) {
-		(void)gpuMemUnmap(&gpu->vmm, address, bytes);
-		return gsn_gpu_fail(gpu, code, err,
-			"opening and zeroing %" PRIu64 " bytes at 0x%" PRIx64, bytes, address);
+		(void)unmap_pieces(gpu, address, address + bytes);
+		return gsn_gpu_fail(
+			gpu, code, err, "zeroing %" PRIu64 " bytes at 0x%" PRIx64, bytes, address);
 	}
 	return GPUSNAP_OK;
 }
@@ -142,7 +193,7 @@ static gpusnap_status unmap_locked(
 
 	if (status)
 		return status;
-	code = gpuMemUnmap(&gpu->vmm, address, bytes);
+	code = unmap_pieces(gpu, address, address + bytes);
 	if (code)
 		return gsn_gpu_fail(gpu, code, err, "unmapping %" PRIu64 " bytes at 0x%" PRIx64,
 			bytes, address);
@@ -168,6 +219,20 @@ gpusnap_status gsn_gpu_unmap(
 	return status;
 }
 
+/* Addresses that the driver does not unmap stay reserved until the device closes. */
+static void release_locked(struct gsn_gpu *gpu, const struct gsn_range *range)
+{
+	uint64_t end = gsn_range_end(range);
+	const struct gsn_range *map;
+
+	while ((map = gsn_ranges_meeting(&gpu->ranges.mapped, range->address, end)) != NULL)
+		gsn_ranges_take_out(&gpu->ranges.mapped, map);
+	if (unmap_pieces(gpu, range->address, end))
+		return;
+	(void)gpuMemFree(&gpu->vmm, range->address, range->bytes);
+	gsn_ranges_take_out(&gpu->ranges.reserved, range);
+}
+
 void gsn_gpu_release(void *context, gpusnap_address address, uint64_t bytes)
 {
 	struct gsn_gpu *gpu = context;
@@ -177,13 +242,55 @@ void gsn_gpu_release(void *context, gpusnap_address address, uint64_t bytes)
 	(void)pthread_mutex_lock(&gpu->lock);
 	range = gsn_ranges_find(&gpu->ranges.reserved, address, bytes);
 	assert(range && "release of a range that was not reserved");
-	if (range) {
-		unmap_all(gpu, address, address + bytes);
-		(void)gpuMemFree(&gpu->vmm, address, bytes);
-		gsn_ranges_take_out(&gpu->ranges.reserved, range);
+	if (range)
+		release_locked(gpu, range);
+	(void)pthread_mutex_unlock(&gpu->lock);
+	gsn_gpu_leave(caller);
+}
+
+static void unregister_all(struct gsn_gpu *gpu, uint64_t address, uint64_t end)
+{
+	const struct gsn_range *range;
+
+	while ((range = gsn_ranges_meeting(&gpu->registered, address, end)) != NULL) {
+		(void)gpuHostUnregister(pointer(range->address));
+		gsn_ranges_take_out(&gpu->registered, range);
+	}
+}
+
+static gpuError_t register_pieces(
+	struct gsn_gpu *gpu, uint64_t address, uint64_t bytes, uint64_t each)
+{
+	gpuError_t code = (gpuError_t)gpuSuccess;
+
+	for (uint64_t at = 0; !code && at < bytes; at += each) {
+		uint64_t piece = gsn_min(each, bytes - at);
+
+		code = (gpuError_t)gpuErrorMemoryAllocation;
+		if (gsn_ranges_make_room(&gpu->registered))
+			code = gpuHostRegister(pointer(address + at), piece, gpuHostDefault);
+		if (!code)
+			gsn_ranges_insert(&gpu->registered, address + at, piece);
+	}
+	if (code)
+		unregister_all(gpu, address, address + bytes);
+	return code;
+}
+
+static gpuError_t register_memory(struct gsn_gpu *gpu, uint64_t address, uint64_t bytes)
+{
+	int caller = gsn_gpu_enter(gpu);
+	gpuError_t code;
+
+	(void)pthread_mutex_lock(&gpu->lock);
+	code = register_pieces(gpu, address, bytes, bytes);
+	if (code && gpuRegisterPieceBytes && bytes > gpuRegisterPieceBytes) {
+		(void)gpuClearError();
+		code = register_pieces(gpu, address, bytes, gpuRegisterPieceBytes);
 	}
 	(void)pthread_mutex_unlock(&gpu->lock);
 	gsn_gpu_leave(caller);
+	return code;
 }
 
 /* Registering memory that is there is ten times as fast as having the vendor allocate it. */
@@ -195,13 +302,10 @@ gpusnap_status gsn_gpu_pinned_alloc(
 	gpusnap_status status =
 		gsn_pages_take_touched(gpu->pool, GSN_GPU_KIND, bytes, &memory, err);
 	gpuError_t code;
-	int caller;
 
 	if (status)
 		return status;
-	caller = gsn_gpu_enter(gpu);
-	code = gpuHostRegister(memory, gsn_align_up(bytes, GSN_PAGES_UNIT), gpuHostDefault);
-	gsn_gpu_leave(caller);
+	code = register_memory(gpu, (uintptr_t)memory, gsn_align_up(bytes, GSN_PAGES_UNIT));
 	if (code) {
 		gsn_pages_give_back(memory, bytes);
 		return gsn_gpu_fail(
@@ -213,12 +317,33 @@ gpusnap_status gsn_gpu_pinned_alloc(
 
 void gsn_gpu_pinned_free(void *context, void *memory, uint64_t bytes)
 {
+	struct gsn_gpu *gpu = context;
+	uint64_t address = (uintptr_t)memory;
 	int caller;
 
 	if (!memory)
 		return;
-	caller = gsn_gpu_enter(context);
-	(void)gpuHostUnregister(memory);
+	caller = gsn_gpu_enter(gpu);
+	(void)pthread_mutex_lock(&gpu->lock);
+	unregister_all(gpu, address, address + gsn_align_up(bytes, GSN_PAGES_UNIT));
+	(void)pthread_mutex_unlock(&gpu->lock);
 	gsn_gpu_leave(caller);
 	gsn_pages_give_back(memory, bytes);
+}
+
+uint64_t gsn_gpu_registered_part(
+	struct gsn_gpu *gpu, uint64_t address, uint64_t bytes, bool *ret_registered)
+{
+	const struct gsn_range *range;
+	uint64_t end = address + bytes;
+
+	(void)pthread_mutex_lock(&gpu->lock);
+	range = gsn_ranges_meeting(&gpu->registered, address, end);
+	*ret_registered = range && range->address <= address;
+	if (*ret_registered)
+		end = gsn_min(end, gsn_range_end(range));
+	else if (range)
+		end = range->address;
+	(void)pthread_mutex_unlock(&gpu->lock);
+	return end - address;
 }

@@ -2,12 +2,18 @@
 #ifndef GSN_GPU_MEMORY_H
 #define GSN_GPU_MEMORY_H
 /* Memory of a GPU: address ranges, maps, and page-locked memory of the host. */
+#include <stdbool.h>
+
 #include "kernels/device_ops.h"
 
 struct gsn_gpu;
 
 /* Give every range that is left back to the driver. */
 void gsn_gpu_memory_release(struct gsn_gpu *gpu);
+
+/* How much of the host memory from `address` on is registered, or is not: one or the other. */
+uint64_t gsn_gpu_registered_part(
+	struct gsn_gpu *gpu, uint64_t address, uint64_t bytes, bool *ret_registered);
 
 /* Slots of the device table: `context` is a struct gsn_gpu. */
 gpusnap_status gsn_gpu_reserve(

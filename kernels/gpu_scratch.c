@@ -22,6 +22,7 @@ static void destroy(struct gsn_gpu_block *block)
 		(void)gpuFree(block->device);
 	if (block->host)
 		(void)gpuHostFree(block->host);
+	gsn_free(block->owned);
 	gsn_free(block);
 }
 
@@ -92,6 +93,8 @@ gpusnap_status gsn_gpu_block_take(
 		}
 	}
 	if (!status) {
+		gsn_free(block->owned);
+		block->owned = NULL;
 		block->lent = true;
 		*ret_block = block;
 	}

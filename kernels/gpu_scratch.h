@@ -3,8 +3,9 @@
 #define GSN_GPU_SCRATCH_H
 /*
  * Memory that a piece of stream work needs for itself: a block is page-locked host memory and as
- * much device memory. Blocks are kept, since both kinds are slow to get, and lent again once the
- * work that used them is done.
+ * much device memory. What a host function of the stream needs belongs to the block, because a
+ * runtime does not call one behind work that failed. Blocks are kept, since both kinds are slow to
+ * get, and lent again once the work that used them is done.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,7 +22,8 @@ struct gsn_gpu_block {
 	void *host;
 	void *device;
 	gpuEvent_t done;
-	bool lent; /* not given back yet; `done` counts from then on */
+	void *owned; /* heap memory of its last work, freed when the block is lent again */
+	bool lent;   /* not given back yet; `done` counts from then on */
 };
 
 struct gsn_gpu_scratch {

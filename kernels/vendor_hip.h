@@ -25,7 +25,7 @@ enum {
 	/* Large physical handles fail in ROCm 6 on some machines: then this much each. */
 	gpuMapPieceBytes = 2 << 20,
 	/* Registering much memory at once fails at limits of the kernel driver: this much each. */
-	gpuRegisterPieceBytes = 256 << 20,
+	gpuRegisterPieceBytes = 64 << 20,
 	/* Memory that was not allocated or registered is pinned page by page for each copy, and
 	 * file-backed pages stop the queues: such memory is never handed to the runtime. */
 	gpuStagesHostMemory = 1,

@@ -69,8 +69,9 @@ static CUresult reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CU
 static CUresult release_range(CUdeviceptr address, size_t bytes)
 {
 	cudaError_t code = fake_enter("gpuMemFree");
+	cudaError_t done = fake_vm_free(address, bytes);
 
-	return (CUresult)fake_leave(code ? code : fake_vm_free(address, bytes));
+	return (CUresult)fake_leave(code ? code : done);
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -93,8 +94,9 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
 static CUresult release_handle(CUmemGenericAllocationHandle handle)
 {
 	cudaError_t code = fake_enter("gpuMemRelease");
+	cudaError_t done = fake_vm_release((void *)(uintptr_t)handle);
 
-	return (CUresult)fake_leave(code ? code : fake_vm_release((void *)(uintptr_t)handle));
+	return (CUresult)fake_leave(code ? code : done);
 }
 
 static CUresult map(CUdeviceptr address, size_t bytes, size_t offset,

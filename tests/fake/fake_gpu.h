@@ -4,8 +4,9 @@
 /*
  * A stand-in for a vendor's GPU runtime: the entry points that the gpu_*.c files call, over host
  * memory, with a thread for each stream. It is linked into a device module in the runtime's place
- * (module_*.c), and tests turn its knobs through the module's second symbol. Strict where vendors
- * differ: what one of them refuses is refused here.
+ * and tests turn its knobs through the module's second symbol. Strict where vendors differ: what
+ * one of them refuses is refused here. A release that is made to fail has released all the same,
+ * since nobody can do more than ask for it; an unmap has not.
  */
 #include <stdbool.h>
 #include <stdint.h>

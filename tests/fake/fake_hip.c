@@ -100,8 +100,9 @@ static hipError_t reserve(
 static hipError_t release_range(void *address, size_t bytes)
 {
 	hipError_t code = fake_enter("gpuMemFree");
+	hipError_t done = fake_vm_free((uintptr_t)address, bytes);
 
-	return fake_leave(code ? code : fake_vm_free((uintptr_t)address, bytes));
+	return fake_leave(code ? code : done);
 }
 
 /* The order of members as ROCm 6 has it; HIP 5.2's is in the headers that this is built with. */
@@ -143,8 +144,9 @@ static hipError_t create(
 static hipError_t release_handle(void *handle)
 {
 	hipError_t code = fake_enter("gpuMemRelease");
+	hipError_t done = fake_vm_release(handle);
 
-	return fake_leave(code ? code : fake_vm_release(handle));
+	return fake_leave(code ? code : done);
 }
 
 static hipError_t map(

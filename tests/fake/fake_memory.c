@@ -186,8 +186,9 @@ gpuError_t gpuMalloc(void **memory, size_t bytes)
 gpuError_t gpuFree(void *memory)
 {
 	gpuError_t code = fake_enter("gpuFree");
+	gpuError_t done = give_block(FAKE_BLOCK, memory);
 
-	return fake_leave(code ? code : give_block(FAKE_BLOCK, memory));
+	return fake_leave(code ? code : done);
 }
 
 gpuError_t gpuHostAlloc(void **memory, size_t bytes, unsigned flags)
@@ -201,8 +202,9 @@ gpuError_t gpuHostAlloc(void **memory, size_t bytes, unsigned flags)
 gpuError_t gpuHostFree(void *memory)
 {
 	gpuError_t code = fake_enter("gpuHostFree");
+	gpuError_t done = give_block(FAKE_HOST, memory);
 
-	return fake_leave(code ? code : give_block(FAKE_HOST, memory));
+	return fake_leave(code ? code : done);
 }
 
 /* Whether a file is behind any page of the memory. */
@@ -252,7 +254,7 @@ gpuError_t gpuHostRegister(void *memory, size_t bytes, unsigned flags)
 gpuError_t gpuHostUnregister(void *memory)
 {
 	gpuError_t code = fake_enter("gpuHostUnregister");
-	struct fake_range *range = code ? NULL : fake_find(FAKE_REGISTRATION, (uintptr_t)memory);
+	struct fake_range *range = fake_find(FAKE_REGISTRATION, (uintptr_t)memory);
 
 	if (range)
 		fake_remove(range);
