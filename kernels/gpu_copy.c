@@ -89,22 +89,28 @@ static gpusnap_status copy_rows(struct gsn_stream *stream, enum gsn_copy_directi
 	return status;
 }
 
-/* Whether the runtime may be given the rows as they are; staged where one side is the host's. */
-static bool may_be_strided(const struct gsn_stream *stream, enum gsn_copy_direction direction,
+/* Whether the host's rows are in one registration. */
+static bool is_registered(const struct gsn_stream *stream, enum gsn_copy_direction direction,
 	const struct gsn_strided_copy *copy)
 {
 	bool up = direction == GSN_HOST_TO_DEVICE;
 	uint64_t stride = up ? copy->src_stride : copy->dst_stride;
 	uint64_t bytes = (copy->rows - 1) * stride + copy->row_bytes;
-	bool registered = true;
+	bool registered;
+	uint64_t part = gsn_gpu_registered_part(
+		stream->gpu, up ? copy->src : copy->dst, bytes, &registered);
 
+	return registered && part == bytes;
+}
+
+/* Whether the runtime may be given the rows as they are. */
+static bool may_be_strided(const struct gsn_stream *stream, enum gsn_copy_direction direction,
+	const struct gsn_strided_copy *copy)
+{
 	if (copy->dst_stride % gpuPitchAlignment || copy->src_stride % gpuPitchAlignment)
 		return false;
-	if (gpuStagesHostMemory && direction != GSN_DEVICE_TO_DEVICE)
-		return gsn_gpu_registered_part(stream->gpu, up ? copy->src : copy->dst, bytes,
-			       &registered) == bytes &&
-		       registered;
-	return true;
+	return !gpuStagesHostMemory || direction == GSN_DEVICE_TO_DEVICE ||
+	       is_registered(stream, direction, copy);
 }
 
 gpusnap_status gsn_gpu_copy_strided(struct gsn_stream *stream, enum gsn_copy_direction direction,
