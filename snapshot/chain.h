@@ -24,9 +24,9 @@ gpusnap_status gsn_chain_guard(const gpusnap_snapshot *snapshot, uint32_t first,
 
 /*
  * Find the file that has the parent root of `child`, the last link so far of `snapshot`'s chain:
- * beside the child under the name that it gives, then under that name in the directories of
- * `options`, then under any name there. What was found wrong on the way is the error when there is
- * none: E_MISMATCH a file of that name with another root, E_FORMAT a cycle, E_IO nothing.
+ * under the name that the child gives beside it, beside the first link, and in the directories of
+ * `options`, then under any name in those. What was found wrong on the way is the error when there
+ * is none: E_MISMATCH a file of that name with another root, E_FORMAT a cycle, E_IO nothing.
  */
 gpusnap_status gsn_parent_find(const gpusnap_snapshot *snapshot, const gpusnap_snapshot *child,
 	const gpusnap_snapshot_open_options *options, gpusnap_snapshot **ret_parent,

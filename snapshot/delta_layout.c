@@ -87,13 +87,23 @@ static uint64_t count_all_runs(const struct delta_layout *d, uint64_t gap)
 }
 
 /* Where there would be more runs than a plan may have, those with small gaps become one. */
-static uint64_t choose_gap(const struct delta_layout *d)
+static gpusnap_status choose_gap(
+	const struct delta_layout *d, uint64_t *ret_gap, gpusnap_error *err)
 {
+	uint64_t most = d->parent->runs_max;
 	uint64_t gap = 0;
 
-	while (count_all_runs(d, gap) > GPUSNAP_DELTA_RUNS_MAX)
+	while (count_all_runs(d, gap) > most) {
+		/* One run an entry is the least that there can be. */
+		if (gap > d->layout->leaf_count)
+			return gsn_fail(err, GPUSNAP_E_LIMIT,
+				"more than %" PRIu64
+				" entries have changed, which a delta cannot hold; save in full",
+				most);
 		gap = 2 * gap + 1;
-	return gap;
+	}
+	*ret_gap = gap;
+	return GPUSNAP_OK;
 }
 
 static char *entry_name(const struct gsn_layout *layout, size_t index)
@@ -132,8 +142,8 @@ static gpusnap_status list_runs(
 static gpusnap_status list_entries(struct delta_layout *d, gpusnap_error *err)
 {
 	gpusnap_plan_delta *delta = &d->delta;
-	gpusnap_status status = GPUSNAP_OK;
-	uint64_t gap;
+	gpusnap_status status;
+	uint64_t gap = 0;
 
 	if (d->layout->entry_count > GPUSNAP_DELTA_ENTRIES_MAX)
 		return gsn_fail(err, GPUSNAP_E_LIMIT,
@@ -146,7 +156,7 @@ static gpusnap_status list_entries(struct delta_layout *d, gpusnap_error *err)
 	delta->entry_count = (uint32_t)d->layout->entry_count;
 	delta->depth = d->parent->depth;
 	delta->parent = d->parent->name;
-	gap = choose_gap(d);
+	status = choose_gap(d, &gap, err);
 	for (size_t i = 0; !status && i < delta->entry_count; i++)
 		status = list_runs(d, i, gap, err);
 	return status;

@@ -9,6 +9,8 @@ struct gsn_delta_parent {
 	const gpusnap_snapshot *snapshot; /* has the layout's entries (match.h) */
 	char *name;			  /* of its file */
 	uint32_t depth;			  /* that the delta will have */
+	uint64_t runs_max;		  /* of changed leaves; where more are needed, some hold
+					     leaves that did not change as well */
 };
 
 /* The second step of a delta's layout, with the digests of live state in layout->leaves. */

@@ -184,14 +184,22 @@ static gpusnap_status try_directory(struct search *search, const char *path, gpu
 	return status;
 }
 
+static gpusnap_status try_beside(
+	struct search *search, const gpusnap_snapshot *file, gpusnap_error *err)
+{
+	const char *slash = strrchr(file->path, '/');
+
+	return try_name(search, file->path, slash ? (size_t)(slash - file->path) + 1 : 0,
+		search->hint, err);
+}
+
 static gpusnap_status search_all(
 	struct search *search, const gpusnap_snapshot_open_options *options, gpusnap_error *err)
 {
-	const char *path = search->child->path;
-	const char *slash = strrchr(path, '/');
-	gpusnap_status status =
-		try_name(search, path, slash ? (size_t)(slash - path) + 1 : 0, search->hint, err);
+	gpusnap_status status = try_beside(search, search->child, err);
 
+	if (!status && !search->found && search->child != search->snapshot)
+		status = try_beside(search, search->snapshot, err);
 	for (size_t i = 0; !status && !search->found && i < options->parent_dir_count; i++)
 		status = try_name(search, options->parent_dirs[i], strlen(options->parent_dirs[i]),
 			search->hint, err);

@@ -117,6 +117,7 @@ static gpusnap_status lay_out_delta(struct save *save, gpusnap_error *err)
 		.snapshot = save->parent,
 		.name = save->parent_name,
 		.depth = save->depth,
+		.runs_max = GPUSNAP_DELTA_RUNS_MAX,
 	};
 	struct gsn_layout *layout = &save->layout;
 	gpusnap_status status = gsn_match(save->registry, save->parent, err);

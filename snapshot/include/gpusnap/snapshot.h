@@ -59,10 +59,10 @@ typedef struct gpusnap_snapshot_open_options {
 
 /**
  * The same, and of a delta all files of its chain, which stay open: each parent is the one with the
- * root that its child names, looked for beside the child under the name that it had, then in
- * `parent_dirs` under that name, then under any. A parent that is missing (E_IO), another file
- * (E_MISMATCH), damaged (E_CORRUPT) or in the chain already (E_FORMAT) is named, with the first
- * leaf that would come from it.
+ * root that its child names, looked for beside the child and beside `path` under the name that it
+ * had, then in `parent_dirs` under that name, then under any. A parent that is missing (E_IO),
+ * another file (E_MISMATCH), damaged (E_CORRUPT) or in the chain already (E_FORMAT) is named, with
+ * the first leaf that would come from it.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_snapshot_open_with(const char *path,
 	const gpusnap_snapshot_open_options *options, gpusnap_snapshot **out, gpusnap_error *err);
