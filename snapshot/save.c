@@ -34,7 +34,7 @@ struct save {
 	gpusnap_snapshot *parent; /* NULL: in full */
 	char *parent_name;
 	uint32_t depth;
-	double digest_seconds;
+	double start, digest_seconds;
 	struct gsn_layout layout;
 	struct gsn_commit commit;
 	gpusnap_seal seal;
@@ -255,7 +255,7 @@ static uint64_t leaves_written(const struct gsn_layout *layout)
 	return leaves;
 }
 
-static void fill_report(const struct save *save, double start, gpusnap_save_report *ret_report)
+static void fill_report(const struct save *save, gpusnap_save_report *ret_report)
 {
 	*ret_report = (gpusnap_save_report){
 		.io = save->report,
@@ -272,7 +272,7 @@ static void fill_report(const struct save *save, double start, gpusnap_save_repo
 	memcpy(ret_report->read_back, save->read_back_report.how, sizeof ret_report->read_back);
 	memcpy(ret_report->uuid, save->layout.uuid, sizeof ret_report->uuid);
 	ret_report->io.bytes = save->layout.file_bytes;
-	ret_report->io.seconds = gsn_clock_seconds() - start;
+	ret_report->io.seconds = gsn_clock_seconds() - save->start;
 }
 
 static void save_release(struct save *save)
@@ -285,7 +285,6 @@ static void save_release(struct save *save)
 
 static gpusnap_status run(struct save *save, gpusnap_save_report *ret_report, gpusnap_error *err)
 {
-	double start = gsn_clock_seconds();
 	gpusnap_status status = gsn_job_begin(save->registry, "save", err);
 
 	if (status)
@@ -295,7 +294,7 @@ static gpusnap_status run(struct save *save, gpusnap_save_report *ret_report, gp
 		status = save_file(save, err);
 	if (!status) {
 		if (ret_report)
-			fill_report(save, start, ret_report);
+			fill_report(save, ret_report);
 		adopt_file(save);
 	}
 	/* Before the job ends, which frees what the layout borrows. */
@@ -309,7 +308,12 @@ gpusnap_status gsn_save_on(const struct gsn_fs *fs, gpusnap_registry *registry, 
 	const gpusnap_save_options *options, gpusnap_save_report *ret_report, gpusnap_error *err)
 {
 	struct save save = {
-		.fs = fs, .registry = registry, .path = path, .commit = GSN_COMMIT_INIT};
+		.fs = fs,
+		.registry = registry,
+		.path = path,
+		.start = gsn_clock_seconds(),
+		.commit = GSN_COMMIT_INIT,
+	};
 	gpusnap_status status =
 		gsn_options_copy(&save.options, sizeof save.options, options, "save options", err);
 
