@@ -2,7 +2,6 @@
 /* Reading config.json by the keys of its family. */
 #include "loader/config.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -315,9 +314,10 @@ static gpusnap_status parse_activation(
 		return gsn_fail(err, GPUSNAP_E_FORMAT, "key 'hidden_act' is missing or no string");
 	config->limit = config->family->limit_default;
 	if (gpusnap_json_kind_of(value) != GPUSNAP_JSON_NULL) {
-		if (!(limit > 0.0 && limit <= FLT_MAX && (float)limit > 0.0f))
-			return gsn_fail(
-				err, GPUSNAP_E_FORMAT, "key '%s' is no number above 0", key);
+		if (!(limit > 0.0 && limit <= (double)GPUSNAP_MOE_SCALE_MAX && (float)limit > 0.0f))
+			return gsn_fail(err, GPUSNAP_E_FORMAT,
+				"key '%s' is no number above 0, up to %g", key,
+				(double)GPUSNAP_MOE_SCALE_MAX);
 		config->limit = (float)limit;
 	}
 	return check_word(json, "hidden_act", "silu", err);

@@ -158,7 +158,7 @@ static gpusnap_status check_hash(const struct gsn_moe_tensors *layer,
 	if (t->dtype != GPUSNAP_I64 && t->dtype != GPUSNAP_I32)
 		return gsn_fail(err, GPUSNAP_E_FORMAT, "hash table %s is %s; expected I64 or I32",
 			t->name, gpusnap_dtype_name(t->dtype));
-	if (t->rank != 2 || t->shape[0] == 0 || t->shape[0] > UINT32_MAX ||
+	if (t->rank != 2 || t->shape[0] == 0 || t->shape[0] > INT32_MAX ||
 		t->shape[1] != config->top_k)
 		return gsn_fail(err, GPUSNAP_E_FORMAT,
 			"hash table %s is no matrix [vocabulary, %u experts of a token]", t->name,

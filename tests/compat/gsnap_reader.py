@@ -439,7 +439,16 @@ def check_probe(probe):
     need(chain is None or chain == expected, "probe does not match its digest", "corrupt")
 
 
+def check_padding(entries):
+    need(isinstance(entries, list), "'padding' is no list")
+    for entry in entries:
+        text(entry, "buffer"), integer(entry, "axis", 0, 7)
+        need(integer(entry, "from") < integer(entry, "to"), f"padding of {entry}")
+
+
 def check_records(records):
+    if "padding" in records:
+        check_padding(records["padding"])
     if "model" in records:
         check_model(records["model"])
     if "probe" in records:
