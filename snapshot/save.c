@@ -25,6 +25,9 @@
 #include "snapshot/read_back.h"
 #include "snapshot/writer.h"
 
+/* Blocks of a delta, where the caller does not say how large they are. */
+enum { BLOCKS_WANTED = 64, BLOCK_LEAST = 512 << 10 };
+
 struct save {
 	const struct gsn_fs *fs;
 	gpusnap_registry *registry;
@@ -213,6 +216,16 @@ static gpusnap_status read_back(struct save *save, gpusnap_error *err)
 	return status ? status : gsn_read_back(&job, &save->read_back_report, err);
 }
 
+/* Getting the memory of a whole staging ring would take longer than a small delta itself. */
+static void fit_blocks(struct save *save)
+{
+	uint64_t fitting = save->layout.data_bytes / BLOCKS_WANTED;
+
+	if (save->parent && !save->options.io.block_bytes)
+		save->io.block_bytes = gsn_min(save->io.block_bytes,
+			gsn_align_up(gsn_max(fitting, BLOCK_LEAST), GSN_IO_BLOCK_UNIT));
+}
+
 static gpusnap_status save_file(struct save *save, gpusnap_error *err)
 {
 	uint64_t padded;
@@ -220,6 +233,7 @@ static gpusnap_status save_file(struct save *save, gpusnap_error *err)
 
 	if (status)
 		return status;
+	fit_blocks(save);
 	padded = gsn_align_up(save->layout.file_bytes, GSN_DIRECT_ALIGN);
 	status = gsn_commit_begin(
 		&save->commit, save->fs, save->path, save->options.replace, padded, err);

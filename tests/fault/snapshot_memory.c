@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every allocation of a save, an open, an extract, a verification and a restore fails once:
+ * Every allocation of a save, an open, an extract, a verification, a restore and a flattening, of a
+ * full snapshot and of a delta, fails once:
  * E_NOMEM, nothing is left behind, and the next call works.
  */
 #include <string.h>
@@ -18,6 +19,7 @@ struct fixture {
 	gpusnap_device *device;
 	struct live_state state;
 	char folder[PATH_MAX], path[PATH_MAX];
+	char parent[PATH_MAX]; /* of a delta at `path` */
 };
 
 static void fixture_open(struct fixture *f)
@@ -51,6 +53,31 @@ static gpusnap_status save_and_read_back(struct fixture *f, gpusnap_error *err)
 	options.replace = true;
 	options.read_back = true;
 	return gpusnap_save(f->state.registry, f->path, &options, NULL, err);
+}
+
+static gpusnap_status save_delta(struct fixture *f, gpusnap_error *err)
+{
+	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
+
+	options.replace = true;
+	options.parent = f->parent;
+	return gpusnap_save(f->state.registry, f->path, &options, NULL, err);
+}
+
+static gpusnap_status flatten(struct fixture *f, gpusnap_error *err)
+{
+	char out[PATH_MAX];
+	gpusnap_snapshot *snapshot;
+	gpusnap_status status = gpusnap_snapshot_open(f->path, &snapshot, err);
+
+	if (status)
+		return status;
+	tempdir_join(out, f->folder, "out");
+	status = gpusnap_snapshot_flatten(snapshot, out, NULL, NULL, err);
+	if (!status)
+		ck_assert_int_eq(unlink(out), 0);
+	gpusnap_snapshot_close(snapshot);
+	return status;
 }
 
 static gpusnap_status extract(struct fixture *f, gpusnap_error *err)
@@ -173,9 +200,44 @@ START_TEST(each_failing_allocation_is_reported_and_harmless)
 }
 END_TEST
 
+/* state.gsnap becomes the parent of delta.gsnap, in which a byte of each region has changed. */
+static void take_delta(struct fixture *f)
+{
+	gpusnap_error err;
+
+	tempdir_join(f->parent, f->folder, "state.gsnap");
+	tempdir_join(f->path, f->folder, "delta.gsnap");
+	ck_ok(gpusnap_save(f->state.registry, f->parent, NULL, NULL, &err));
+	for (uint32_t i = 0; i < f->state.region_count; i++)
+		live_bytes(f->state.registry, i)[0] ^= 1;
+	live_remember(&f->state);
+}
+
+START_TEST(each_failing_allocation_of_a_chain_is_reported_and_harmless)
+{
+	struct fixture f;
+
+	fixture_open(&f);
+	take_delta(&f);
+	ck_assert_int_gt(fail_each(&f, save_delta, 1), 20);
+	ck_assert_int_eq(tempdir_count(f.folder), 2);
+	ck_assert_int_gt(fail_each(&f, open_file, 2), 20);
+	ck_assert_int_gt(fail_each(&f, extract, 2), 25);
+	ck_assert_int_gt(fail_each(&f, verify_file, 2), 25);
+	ck_assert_int_gt(fail_each(&f, flatten, 2), 25);
+	ck_assert_int_gt(fail_each(&f, restore, 2), 25);
+	ck_assert(live_equals(&f.state, f.state.registry));
+	ck_assert_int_gt(fail_each(&f, restore_fresh, 2), 30);
+	fixture_close(&f);
+}
+END_TEST
+
 int main(void)
 {
-	const TTest *const tests[] = {each_failing_allocation_is_reported_and_harmless};
+	const TTest *const tests[] = {
+		each_failing_allocation_is_reported_and_harmless,
+		each_failing_allocation_of_a_chain_is_reported_and_harmless,
+	};
 	int result;
 
 	tempdir_make(root, NULL);
