@@ -27,7 +27,7 @@ enum {
 	EXPERTS = 128,
 	TOP_K = 8,
 	BLOCK = 128,
-	BLOCK_ELEMENTS = BLOCK * BLOCK,
+	F4_BLOCK = 32, /* columns; one row */
 	MAX_TOKENS = 64,
 	MAX_ROUNDS = 1000,
 	READ_BYTES = 128 << 10, /* of one task of the reading loop */
@@ -45,7 +45,7 @@ struct layer {
 	uint64_t weight_bytes; /* w13, then w2 */
 	uint8_t *weights;
 	uint16_t *router;
-	float *scales;
+	uint8_t *scales;
 	float *x, *logits, *router_weights, *y, *out;
 	int32_t *ids, *mask;
 	void *scratch;
@@ -86,20 +86,51 @@ static gpusnap_address address(const void *memory)
 	return (gpusnap_address)(uintptr_t)memory;
 }
 
+/* E4M3 with F32 scales as DeepSeek-V3 has them, E2M1 with E8M0 scales as MXFP4. */
+static bool is_f4(const struct layer *layer)
+{
+	return layer->dtype == GPUSNAP_F4;
+}
+
+static gpusnap_dtype scale_dtype(const struct layer *layer)
+{
+	return is_f4(layer) ? GPUSNAP_F8_E8M0 : GPUSNAP_F32;
+}
+
+/* Bytes of the scales of so many weights. */
+static uint64_t scale_bytes(const struct layer *layer, uint64_t elements)
+{
+	return is_f4(layer) ? elements / F4_BLOCK : elements / BLOCK / BLOCK * sizeof(float);
+}
+
+static void fill_scales(struct layer *layer, uint64_t elements)
+{
+	const float scale = 0.01f;
+
+	if (is_f4(layer))
+		for (uint64_t i = 0; i < scale_bytes(layer, elements); i++)
+			layer->scales[i] = (uint8_t)(119 + random_below(&layer->random, 4));
+	else
+		for (uint64_t i = 0; i < scale_bytes(layer, elements); i += sizeof scale)
+			memcpy(layer->scales + i, &scale, sizeof scale);
+}
+
 /*
- * BF16 below 2 in size; E4M3 from 2^-6 to 2: weights that were scaled to the format's range have
- * hardly any subnormals.
+ * BF16 from 2^-7 to 2; E4M3 from 2^-6 to 2: weights that were scaled to the format's range have
+ * hardly any subnormals, which some processors are slow with. E2M1: any.
  */
 static void fill_weights(struct layer *layer)
 {
-	bool bf16 = layer->dtype == GPUSNAP_BF16;
-	uint64_t keep = bf16 ? UINT64_C(0xbbffbbffbbffbbff) : UINT64_C(0xbfbfbfbfbfbfbfbf);
-	uint64_t set = bf16 ? 0 : UINT64_C(0x0808080808080808);
+	bool bf16 = layer->dtype == GPUSNAP_BF16, f8 = layer->dtype == GPUSNAP_F8_E4M3;
+	uint64_t keep = bf16 ? UINT64_C(0x83ff83ff83ff83ff)
+			: f8 ? UINT64_C(0xbfbfbfbfbfbfbfbf)
+			     : UINT64_MAX;
+	uint64_t set = bf16 ? UINT64_C(0x3c003c003c003c00) : f8 ? UINT64_C(0x0808080808080808) : 0;
 
 	for (uint64_t i = 0; i < layer->weight_bytes / 8; i++)
 		((uint64_t *)(void *)layer->weights)[i] = (random_u64(&layer->random) & keep) | set;
 	for (uint32_t i = 0; i < EXPERTS * HIDDEN; i++)
-		layer->router[i] = (uint16_t)(random_u64(&layer->random) & 0xbbff);
+		layer->router[i] = (uint16_t)((random_u64(&layer->random) & 0x83ff) | 0x3c00);
 }
 
 static void layer_create(struct layer *layer, gpusnap_dtype dtype)
@@ -117,7 +148,7 @@ static void layer_create(struct layer *layer, gpusnap_dtype dtype)
 	layer->weight_bytes = elements * gpusnap_dtype_bits(dtype) / 8;
 	layer->weights = big_alloc(layer->weight_bytes, 1);
 	layer->router = big_alloc(EXPERTS, HIDDEN * sizeof *layer->router);
-	layer->scales = big_alloc(elements / BLOCK_ELEMENTS, sizeof *layer->scales);
+	layer->scales = big_alloc(scale_bytes(layer, elements), 1);
 	layer->x = big_alloc(MAX_TOKENS, HIDDEN * sizeof *layer->x);
 	layer->logits = big_alloc(MAX_TOKENS, EXPERTS * sizeof *layer->logits);
 	layer->router_weights = big_alloc(MAX_TOKENS, TOP_K * sizeof *layer->router_weights);
@@ -127,8 +158,7 @@ static void layer_create(struct layer *layer, gpusnap_dtype dtype)
 	layer->out = big_alloc(MAX_TOKENS, HIDDEN * sizeof *layer->out);
 	layer->scratch = big_alloc(gsn_host_moe_scratch_bytes(&sizes), 1);
 	fill_weights(layer);
-	for (uint64_t i = 0; i < elements / BLOCK_ELEMENTS; i++)
-		layer->scales[i] = 0.01f;
+	fill_scales(layer, elements);
 	for (uint32_t i = 0; i < EXPERTS; i++)
 		layer->mask[i] = 1;
 }
@@ -161,7 +191,7 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 		.ids = address(layer->ids),
 		.weights = address(layer->router_weights),
 		.counters = address(&layer->counters)};
-	bool scaled = layer->dtype == GPUSNAP_F8_E4M3;
+	bool scaled = layer->dtype != GPUSNAP_BF16;
 	uint64_t w13_elements = (uint64_t)EXPERTS * 2 * INTERMEDIATE * HIDDEN;
 	const struct gsn_moe_experts experts = {.tokens = layer->tokens,
 		.hidden = HIDDEN,
@@ -170,9 +200,13 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 		.local_experts = EXPERTS,
 		.activation = GPUSNAP_ACTIVATION_SILU,
 		.weight_dtype = layer->dtype,
-		.block_n = scaled ? BLOCK : 0,
-		.block_k = scaled ? BLOCK : 0,
-		.scale_dtype = GPUSNAP_F32,
+		.block_n = !scaled	  ? 0
+			   : is_f4(layer) ? 1
+					  : BLOCK,
+		.block_k = !scaled	  ? 0
+			   : is_f4(layer) ? F4_BLOCK
+					  : BLOCK,
+		.scale_dtype = scale_dtype(layer),
 		.x = address(layer->x),
 		.ids = address(layer->ids),
 		.weights = address(layer->router_weights),
@@ -181,7 +215,7 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 		.w13 = address(layer->weights),
 		.w13_scale = scaled ? address(layer->scales) : 0,
 		.w2 = address(layer->weights + w13_elements * gpusnap_dtype_bits(layer->dtype) / 8),
-		.w2_scale = scaled ? address(layer->scales + w13_elements / BLOCK_ELEMENTS) : 0,
+		.w2_scale = scaled ? address(layer->scales + scale_bytes(layer, w13_elements)) : 0,
 		.scratch = address(layer->scratch),
 		.y = address(layer->y),
 		.counters = address(&layer->counters)};
@@ -198,17 +232,19 @@ static void step(struct layer *layer, const struct gsn_host_moe *host)
 	must(gsn_host_moe_combine(host, &combine, &err), &err);
 }
 
-/* Weights that the step read: of each expert that a token chose, once; and the router. */
+/* Weights and scales that the step read: of each expert that a token chose, once; the router. */
 static uint64_t bytes_of_step(const struct layer *layer)
 {
 	bool chosen[EXPERTS] = {false};
-	uint64_t count = 0;
+	uint64_t bytes = layer->weight_bytes, count = 0;
 
+	if (layer->dtype != GPUSNAP_BF16)
+		bytes += scale_bytes(layer, (uint64_t)EXPERTS * 3 * INTERMEDIATE * HIDDEN);
 	for (uint32_t i = 0; i < layer->tokens * TOP_K; i++) {
 		count += !chosen[layer->ids[i]];
 		chosen[layer->ids[i]] = true;
 	}
-	return count * (layer->weight_bytes / EXPERTS) + sizeof *layer->router * EXPERTS * HIDDEN;
+	return count * (bytes / EXPERTS) + sizeof *layer->router * EXPERTS * HIDDEN;
 }
 
 /* Four 16-byte loads a cache line, no chain between them. */
@@ -263,14 +299,15 @@ static void measure(
 		step(layer, host);
 		middle = now();
 		bytes = bytes_of_step(layer);
-		reading.length = bytes;
-		reading.bytes =
-			layer->weights +
-			random_below(&layer->random, layer->weight_bytes - bytes + 1) / 64 * 64;
+		reading.length = gsn_min(bytes, layer->weight_bytes);
+		reading.bytes = layer->weights + random_below(&layer->random,
+							 layer->weight_bytes - reading.length + 1) /
+							 64 * 64;
 		end = now();
 		steps[round] = (double)bytes / (middle - start);
-		gsn_pool_run(host->pool, read_task, &reading, gsn_ceil_div(bytes, READ_BYTES));
-		reads[round] = (double)bytes / (now() - end);
+		gsn_pool_run(
+			host->pool, read_task, &reading, gsn_ceil_div(reading.length, READ_BYTES));
+		reads[round] = (double)reading.length / (now() - end);
 		ratios[round] = steps[round] / reads[round];
 	}
 	middle_ratio = median(ratios, rounds);
@@ -314,7 +351,7 @@ int main(int argc, char **argv)
 	static const struct argp argp = {known, parse, NULL,
 		"Compare the host's MoE decode with a loop that only reads memory.", NULL, NULL,
 		NULL};
-	static const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F8_E4M3};
+	static const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F8_E4M3, GPUSNAP_F4};
 	static const uint32_t batches[] = {1, 8, 32};
 	struct options options = {.rounds = 31};
 	struct gsn_host_moe host;

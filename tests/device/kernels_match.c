@@ -157,10 +157,20 @@ static struct gsn_moe_experts args_on_device(struct bench *b, struct expert_case
 		upload(b, test->w13, experts * expert_case_w13_bytes(test), some_shift(b, width));
 	args.w2 = upload(b, test->w2, experts * expert_case_w2_bytes(test), some_shift(b, width));
 	if (test->block_n) {
+		uint32_t scale = expert_case_scale_width(test);
+
 		args.w13_scale = upload(b, test->w13_scale,
-			experts * expert_case_w13_scales(test) * 4, some_shift(b, 4));
-		args.w2_scale = upload(b, test->w2_scale, experts * expert_case_w2_scales(test) * 4,
-			some_shift(b, 4));
+			experts * expert_case_w13_scales(test) * scale, some_shift(b, scale));
+		args.w2_scale = upload(b, test->w2_scale,
+			experts * expert_case_w2_scales(test) * scale, some_shift(b, scale));
+	}
+	if (test->biased) {
+		uint32_t bias = expert_case_bias_width(test);
+
+		args.w13_bias = upload(b, test->w13_bias, experts * 2 * test->intermediate * bias,
+			some_shift(b, bias));
+		args.w2_bias = upload(
+			b, test->w2_bias, experts * test->hidden * bias, some_shift(b, bias));
 	}
 	args.scratch = take(b, b->f.ops->moe_scratch_bytes(&args), some_shift(b, 4));
 	args.y = take(b, expert_case_y_count(test) * 4, some_shift(b, 4));

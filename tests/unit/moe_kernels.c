@@ -483,7 +483,7 @@ START_TEST(nan_scales_and_infinite_weights_raise_the_fault)
 
 	open_pools();
 	make_layer(&test, GPUSNAP_F8_E4M3, 4);
-	test.w13_scale[expert_case_w13_scales(&test) * 3] = NAN;
+	((float *)(void *)test.w13_scale)[expert_case_w13_scales(&test) * 3] = NAN;
 	check_spoiled(&test, 3, false);
 	expert_case_free(&test);
 

@@ -150,7 +150,7 @@ END_TEST
  */
 START_TEST(roots_are_rounded_to_nearest_whatever_the_instruction_gives)
 {
-	for (uint64_t bits = 0; bits <= 0x7f800000; bits += 1009) {
+	for (uint64_t bits = 0; bits <= 0x7f800000; bits += 4001) {
 		float x = gsn_float_from_bits((uint32_t)bits);
 		float root = sqrtf(x);
 
@@ -167,6 +167,105 @@ START_TEST(roots_are_rounded_to_nearest_whatever_the_instruction_gives)
 }
 END_TEST
 
+/* |got - exact| in units of the last place of `exact`, as a float. */
+static double error_ulp(double exact, float got)
+{
+	int exponent;
+
+	(void)frexp(exact, &exponent);
+	return fabs((double)got - exact) / fmax(ldexp(1.0, exponent - 24), 0x1p-149);
+}
+
+START_TEST(log1p_of_0_to_1_is_within_1_4_ulp)
+{
+	double worst = 0.0;
+
+	for (uint32_t bits = 0; bits <= UINT32_C(0x3f800000); bits += 1201) {
+		float t = gsn_float_from_bits(bits);
+
+		worst = fmax(worst, error_ulp(log1p((double)t), gsn_log1p_unit(t)));
+	}
+	ck_assert_msg(worst <= 1.4, "worst error is %g ulp", worst);
+	ck_assert_msg(worst > 0.5, "%g ulp: nothing was measured", worst);
+}
+END_TEST
+
+START_TEST(softplus_is_within_1_7_ulp)
+{
+	double worst = 0.0;
+
+	for (uint64_t bits = 0; bits <= UINT32_MAX; bits += 4001) {
+		float x = gsn_float_from_bits((uint32_t)bits);
+
+		if (gsn_is_finite(x))
+			worst = fmax(worst,
+				error_ulp((double)x > 700.0 ? (double)x : log1p(exp((double)x)),
+					gsn_softplus(x)));
+	}
+	ck_assert_msg(worst <= 1.7, "worst error is %g ulp", worst);
+	ck_assert_msg(worst > 0.5, "%g ulp: nothing was measured", worst);
+}
+END_TEST
+
+/* Values of torch.nn.functional.softplus, which is the identity above 20. */
+START_TEST(softplus_holds_at_known_points)
+{
+	ck_assert_float_eq_tol(gsn_softplus(0.0f), 0.69314718f, 6e-8f);
+	ck_assert_float_eq_tol(gsn_softplus(1.0f), 1.31326169f, 1.2e-7f);
+	ck_assert_float_eq_tol(gsn_softplus(-1.0f), 0.31326169f, 3e-8f);
+	ck_assert_float_eq_tol(gsn_softplus(-20.0f), 2.0611537e-9f, 3e-16f);
+	for (int power = 0; power < 80; power++)
+		ck_assert(gsn_softplus(ldexpf(20.3f, power)) == ldexpf(20.3f, power));
+	ck_assert(gsn_softplus(-200.0f) == 0.0f && gsn_softplus(-INFINITY) == 0.0f);
+	ck_assert(gsn_softplus(INFINITY) == INFINITY);
+	ck_assert(isnan(gsn_softplus(NAN)) && isnan(gsn_sqrt_softplus(NAN)));
+	ck_assert_float_eq_tol(gsn_sqrt_softplus(0.0f), 0.83255461f, 6e-8f);
+}
+END_TEST
+
+START_TEST(every_f4_and_e8m0_code_is_decoded_exactly)
+{
+	const float f4[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+
+	for (uint32_t code = 0; code < 256; code++) {
+		float size = f4[code & 7];
+
+		ck_assert_uint_eq(gsn_float_bits(gsn_decode_f4_e2m1(code)),
+			gsn_float_bits(code & 8 ? -size : size)); /* the upper half is ignored */
+		if (code < 255)
+			ck_assert(gsn_decode_f8_e8m0((uint8_t)code) ==
+				  (float)ldexp(1.0, (int)code - 127));
+	}
+	ck_assert_uint_eq(gsn_float_bits(gsn_decode_f8_e8m0(255)), GSN_NAN_BITS);
+}
+END_TEST
+
+/* The formula of gpt_oss/torch/model.py: gate at most 7, up from -7 to 7, alpha 1.702. */
+START_TEST(swiglu_of_gpt_oss_holds_at_known_points)
+{
+	ck_assert_float_eq_tol(gsn_swiglu_oai(1.0f, 0.0f, 7.0f), 0.84579577f, 2e-7f);
+	ck_assert_float_eq_tol(gsn_swiglu_oai(-1.0f, 2.0f, 7.0f), -0.46261270f, 2e-7f);
+	ck_assert_float_eq_tol(gsn_swiglu_oai(10.0f, 3.0f, 7.0f), 27.9998125f, 4e-6f);
+	ck_assert_float_eq_tol(gsn_swiglu_oai(10.0f, -9.0f, 7.0f), -41.9997188f, 8e-6f);
+	ck_assert_float_eq_tol(gsn_swiglu_oai(0.5f, 9.0f, 7.0f), 2.80310749f, 6e-7f);
+	ck_assert(gsn_swiglu_oai(-300.0f, 1.0f, 7.0f) == 0.0f);
+	ck_assert(gsn_swiglu_oai(10.0f, 9.0f, INFINITY) > 99.9f); /* no limit */
+	ck_assert(gsn_swiglu_oai(3.0f, -1.0f, 7.0f) == 0.0f);
+}
+END_TEST
+
+START_TEST(limits_hold_gate_and_up_and_let_nans_through)
+{
+	ck_assert(gsn_swiglu(200.0f, 2.0f, 10.0f) == gsn_silu_mul(10.0f, 2.0f));
+	ck_assert(gsn_swiglu(-200.0f, 2.0f, 10.0f) == gsn_silu_mul(-200.0f, 2.0f));
+	ck_assert(gsn_swiglu(1.0f, 20.0f, 10.0f) == gsn_silu_mul(1.0f, 10.0f));
+	ck_assert(gsn_swiglu(1.0f, -20.0f, 10.0f) == gsn_silu_mul(1.0f, -10.0f));
+	ck_assert(gsn_swiglu(200.0f, -2e30f, INFINITY) == gsn_silu_mul(200.0f, -2e30f));
+	ck_assert(isnan(gsn_swiglu(NAN, 1.0f, 10.0f)) && isnan(gsn_swiglu(1.0f, NAN, 10.0f)));
+	ck_assert(isnan(gsn_swiglu_oai(NAN, 1.0f, 7.0f)) && isnan(gsn_swiglu_oai(1.0f, NAN, 7.0f)));
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -177,6 +276,12 @@ int main(void)
 		bf16_is_the_upper_half_of_a_float,
 		canonical_keeps_values_and_joins_nans_and_zeros,
 		silu_mul_follows_its_formula_and_its_limits,
+		log1p_of_0_to_1_is_within_1_4_ulp,
+		softplus_is_within_1_7_ulp,
+		softplus_holds_at_known_points,
+		every_f4_and_e8m0_code_is_decoded_exactly,
+		swiglu_of_gpt_oss_holds_at_known_points,
+		limits_hold_gate_and_up_and_let_nans_through,
 		roots_are_rounded_to_nearest_whatever_the_instruction_gives,
 	};
 
