@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, on a machine that has one and none of our packages.
 #
-# Usage: tests/device/run_gpu.sh BUILD [PHASE...]    PHASE: device memcheck cli bench (default: all)
+# Usage: tests/device/run_gpu.sh BUILD [PHASE...]
+# PHASE: device hip memcheck cli bench (default: all)
 #
 # BUILD holds the programs of the portable preset and libgpusnap-cuda.so in one folder; its lib/, if
 # there is one, the shared libraries that the machine lacks (Check). Logs go to $LOGS, ./gpu-logs
@@ -10,7 +11,7 @@ set -uo pipefail
 source_tree=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(cd "${1:?folder of the build}" && pwd)
 shift
-[ $# -gt 0 ] || set -- device memcheck cli bench
+[ $# -gt 0 ] || set -- device hip memcheck cli bench
 logs=${LOGS:-gpu-logs}
 device=${GPUSNAP_DEVICE:-cuda:0}
 mkdir -p "$logs"
@@ -42,6 +43,16 @@ run_device()
 	step conformance "$build/test_device_conformance" "$device"
 	step kernels_match "$build/test_device_kernels_match" "$device"
 	step random_operations "$build/test_device_random_operations" "$device"
+}
+
+# The same programs beside the HIP module that runs over CUDA, where the build has it.
+run_hip()
+{
+	local name
+	[ -d "$build/hip_on_nvidia" ] || return 0
+	for name in conformance kernels_match random_operations; do
+		step "hip_$name" "$build/hip_on_nvidia/test_device_$name" hip:0
+	done
 }
 
 # Check forks; the sanitizer follows a process of its own best, so no fork.
@@ -77,6 +88,7 @@ step doctor "$GPUSNAP" doctor
 for phase in "$@"; do
 	case "$phase" in
 	device) run_device ;;
+	hip) run_hip ;;
 	memcheck) run_memcheck ;;
 	cli) run_cli ;;
 	bench) run_bench ;;
