@@ -35,7 +35,7 @@ static void save_after_crash(struct crash_trial *trial, const struct crash_image
 			crash_add(fs, name->name, image->files[name->inode].bytes,
 				image->files[name->inode].length);
 	}
-	ck_ok(crash_save(fs, trial->owners[CRASH_OLD].registry, &again, uuid, &err));
+	ck_ok(crash_save(trial->lab, fs, trial->owners[CRASH_OLD].registry, &again, uuid, &err));
 	ck_assert_uint_eq(crash_name_count(&fs->now), 1);
 	file.bytes = crash_content(fs, (unsigned)crash_find(&fs->now, CRASH_TARGET), &file.length);
 	ck_assert(crash_lab_accepts(trial->lab, &file, trial->uuids[CRASH_OLD]));

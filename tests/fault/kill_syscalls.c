@@ -30,32 +30,37 @@ enum { STEP = 17, POINTS_WANTED = 100 };
 #else
 enum { STEP = 1, POINTS_WANTED = 2000 };
 #endif
-enum { STATE_BYTES = 140000, SKIP = 77, SYSCALL_STOP = SIGTRAP | 0x80, SWEEPS_MAX = 2000 };
+enum {
+	STATE_BYTES = 140000,
+	SKIP = 77,
+	SYSCALL_STOP = SIGTRAP | 0x80,
+	SWEEPS_MAX = 2000,
+	FILES = 2
+};
 
 static char memory_root[PATH_MAX], disk_root[PATH_MAX];
 
 /* ---- what is saved ---- */
 
+static uint8_t bytes_a[STATE_BYTES], bytes_b[STATE_BYTES];
+
 struct owner {
-	uint8_t bytes[STATE_BYTES];
 	gpusnap_device *device;
 	gpusnap_registry *registry;
 };
 
-static struct owner a, b;
-
-static void owner_open(struct owner *owner, uint64_t seed)
+/* In the child that saves, since it starts threads. */
+static void owner_open(struct owner *owner, uint8_t *bytes)
 {
 	gpusnap_region_options options = GPUSNAP_REGION_OPTIONS_INIT;
 	gpusnap_error err;
 	uint32_t region;
 
-	random_fill(&seed, owner->bytes, sizeof owner->bytes);
 	options.tag = "weights";
 	ck_ok(gpusnap_device_open("host", &owner->device, &err));
 	ck_ok(gpusnap_registry_create(owner->device, NULL, &owner->registry, &err));
-	ck_ok(gpusnap_region_adopt(owner->registry, (uintptr_t)owner->bytes, sizeof owner->bytes,
-		&options, &region, &err));
+	ck_ok(gpusnap_region_adopt(
+		owner->registry, (uintptr_t)bytes, STATE_BYTES, &options, &region, &err));
 }
 
 static void owner_close(struct owner *owner)
@@ -69,6 +74,7 @@ static void owner_close(struct owner *owner)
 static const struct way {
 	const char *name;
 	bool named, over, read_back;
+	bool delta;   /* of a parent in the same folder */
 	bool on_disk; /* where direct I/O may be had; otherwise in memory, which is fast */
 	gpusnap_io_engine engine;
 } ways[] = {
@@ -82,8 +88,13 @@ static const struct way {
 		.over = true,
 		.engine = GPUSNAP_IO_THREADS},
 	{.name = "replace, uring", .over = true, .engine = GPUSNAP_IO_URING},
-	{.name = "replace, named, uring", .named = true, .over = true, .engine = GPUSNAP_IO_URING},
-	{.name = "full, read back", .read_back = true, .engine = GPUSNAP_IO_THREADS},
+	{.name = "delta", .delta = true, .engine = GPUSNAP_IO_THREADS},
+	{.name = "delta, named, uring", .named = true, .delta = true, .engine = GPUSNAP_IO_URING},
+	{.name = "delta, replace",
+		.named = true,
+		.over = true,
+		.delta = true,
+		.engine = GPUSNAP_IO_THREADS},
 	{.name = "replace, on disk", .over = true, .on_disk = true},
 	{.name = "replace, read back",
 		.named = true,
@@ -101,8 +112,12 @@ static int no_unnamed(const struct gsn_fs *fs, int directory, mode_t mode)
 	return -EOPNOTSUPP;
 }
 
-static gpusnap_status save(const struct owner *owner, const char *path, const struct way *way,
-	bool replace, gpusnap_error *err)
+struct place {
+	char folder[PATH_MAX], path[PATH_MAX], parent[PATH_MAX];
+};
+
+static gpusnap_status save(const struct owner *owner, const struct place *place,
+	const struct way *way, bool replace, gpusnap_error *err)
 {
 	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
 	struct gsn_fs fs = gsn_fs_posix;
@@ -111,34 +126,39 @@ static gpusnap_status save(const struct owner *owner, const char *path, const st
 		fs.open_unnamed = no_unnamed;
 	options.replace = replace;
 	options.read_back = way->read_back;
+	options.parent = way->delta ? place->parent : NULL;
 	options.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
 	options.io.engine = way->engine;
 	options.io.block_bytes = 64 << 10;
 	options.io.depth = 2;
-	return gsn_save_on(&fs, owner->registry, path, &options, NULL, err);
+	return gsn_save_on(&fs, owner->registry, place->path, &options, NULL, err);
 }
 
 /* ---- the victim and its tracer ---- */
 
-static void run_victim(const char *path, const struct way *way)
+/* Stops twice: to be traced from here on, and when the save begins. */
+static _Noreturn void run_victim(const struct place *place, const struct way *way)
 {
+	struct owner owner;
 	gpusnap_error err;
 
 	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
 		_exit(EXIT_FAILURE);
 	(void)raise(SIGSTOP);
-	_exit(save(&b, path, way, way->over, &err) ? EXIT_FAILURE : EXIT_SUCCESS);
+	owner_open(&owner, bytes_b);
+	(void)raise(SIGSTOP);
+	_exit(save(&owner, place, way, way->over, &err) ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-/* The victim, stopped before its save. */
-static pid_t start_victim(const char *path, const struct way *way)
+/* The victim, stopped for the first time. */
+static pid_t start_victim(const struct place *place, const struct way *way)
 {
 	int status;
 	pid_t pid = fork();
 
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0)
-		run_victim(path, way);
+		run_victim(place, way);
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFSTOPPED(status));
 	ck_assert_int_eq(ptrace(PTRACE_SETOPTIONS, pid, NULL,
@@ -167,9 +187,10 @@ static long signal_of(int status)
 	return sig == SYSCALL_STOP || sig == SIGTRAP || sig == SIGSTOP ? 0 : sig;
 }
 
-/* True when it was killed at its n-th stop; false when it had fewer and got through. */
+/* True when it was killed at the n-th stop of its save; false when it had fewer and got through. */
 static bool kill_at(pid_t pid, unsigned n)
 {
+	bool saving = false;
 	unsigned stops = 0;
 	int status;
 
@@ -184,7 +205,8 @@ static bool kill_at(pid_t pid, unsigned n)
 		}
 		if (!WIFSTOPPED(status))
 			continue; /* one of its threads has ended */
-		if (WSTOPSIG(status) == SYSCALL_STOP && ++stops == n)
+		saving |= which == pid && WSTOPSIG(status) == SIGSTOP;
+		if (saving && WSTOPSIG(status) == SYSCALL_STOP && ++stops == n)
 			break;
 		(void)ptrace(PTRACE_SYSCALL, which, NULL, (void *)signal_of(status));
 	}
@@ -197,7 +219,7 @@ static bool kill_at(pid_t pid, unsigned n)
 /* ---- what it left ---- */
 
 /* 'a', 'b', or '-' for no file; anything else ends the test. */
-static char content_of(const char *path)
+static char content_of(const struct owner *reader, const char *path)
 {
 	gpusnap_registry *restored;
 	gpusnap_region_info info;
@@ -206,96 +228,117 @@ static char content_of(const char *path)
 
 	if (access(path, F_OK) != 0)
 		return '-';
-	ck_ok(gpusnap_registry_from_snapshot(a.device, path, NULL, NULL, &restored, NULL, &err));
+	ck_ok(gpusnap_registry_from_snapshot(
+		reader->device, path, NULL, NULL, &restored, NULL, &err));
 	ck_ok(gpusnap_region_at(restored, 0, &info, &err));
-	found = memcmp((void *)(uintptr_t)info.address, a.bytes, STATE_BYTES) == 0 ? 'a' : 'b';
+	found = memcmp((void *)(uintptr_t)info.address, bytes_a, STATE_BYTES) == 0 ? 'a' : 'b';
 	if (found == 'b')
-		ck_assert_mem_eq((void *)(uintptr_t)info.address, b.bytes, STATE_BYTES);
+		ck_assert_mem_eq((void *)(uintptr_t)info.address, bytes_b, STATE_BYTES);
 	gpusnap_registry_free(restored);
 	return found;
 }
 
-static void judge(const char *folder, const char *path, const struct way *way, bool killed)
+static void judge(const struct place *place, const struct way *way, bool killed)
 {
-	char found = content_of(path);
+	struct owner owner;
 	gpusnap_error err;
+	char found;
 
+	owner_open(&owner, bytes_a);
+	found = content_of(&owner, place->path);
 	ck_assert_msg(found == 'b' || (killed && found == (way->over ? 'a' : '-')),
 		"%s: found '%c'", way->name, found);
-	ck_ok(save(&a, path, way, true, &err));
+	ck_ok(save(&owner, place, way, true, &err));
 	/* The kernel may hold a dead writer's file, and its lock, until its last request is done.
 	 */
-	for (int tries = 0; tempdir_count(folder) > 1; tries++) {
+	for (int tries = 0; tempdir_count(place->folder) > FILES; tries++) {
 		ck_assert_msg(tries < SWEEPS_MAX, "%s: litter outlives later saves", way->name);
 		(void)nanosleep(&(struct timespec){0, 100000}, NULL);
-		ck_ok(save(&a, path, way, true, &err));
+		ck_ok(save(&owner, place, way, true, &err));
 	}
-	ck_assert_int_eq(content_of(path), 'a');
+	ck_assert_int_eq(content_of(&owner, place->path), 'a');
+	owner_close(&owner);
 }
 
 /* In a child, since it uses threads. Its exit is the verdict; Check prints what was wrong. */
-static void judge_apart(const char *folder, const char *path, const struct way *way, bool killed)
+static void judge_apart(const struct place *place, const struct way *way, bool killed)
 {
 	int status;
 	pid_t pid = fork();
 
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
-		judge(folder, path, way, killed);
+		judge(place, way, killed);
 		_exit(EXIT_SUCCESS);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
 }
 
-static unsigned kill_everywhere(const char *folder, const struct way *way)
+static unsigned kill_everywhere(const struct place *place, const struct way *way)
 {
-	char path[PATH_MAX];
 	unsigned points = 0;
 	bool killed = true;
 
-	tempdir_join(path, folder, "state.gsnap");
 	for (unsigned n = 1; killed; n += STEP) {
 		if (!way->over)
-			(void)unlink(path);
-		killed = kill_at(start_victim(path, way), n);
-		judge_apart(folder, path, way, killed);
+			(void)unlink(place->path);
+		killed = kill_at(start_victim(place, way), n);
+		judge_apart(place, way, killed);
 		points += killed;
 	}
 	return points;
 }
 
-static void save_first(const char *folder)
+static void save_twice(const struct place *place)
 {
-	char path[PATH_MAX];
-	pid_t pid = fork();
+	struct place parent = *place;
+	struct owner owner;
 	gpusnap_error err;
 
-	tempdir_join(path, folder, "state.gsnap");
-	if (pid == 0)
-		_exit(save(&a, path, &ways[0], true, &err) ? EXIT_FAILURE : EXIT_SUCCESS);
+	memcpy(parent.path, place->parent, sizeof parent.path);
+	owner_open(&owner, bytes_a);
+	ck_ok(save(&owner, &parent, &ways[0], false, &err));
+	ck_ok(save(&owner, place, &ways[0], false, &err));
+	owner_close(&owner);
+}
+
+/* A folder with a snapshot of state a at the target's name and another to be a parent. */
+static void place_make(struct place *place, const struct way *way)
+{
+	pid_t pid;
+
+	tempdir_make(place->folder, way->on_disk ? disk_root : memory_root);
+	tempdir_join(place->path, place->folder, "state.gsnap");
+	tempdir_join(place->parent, place->folder, "parent.gsnap");
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		save_twice(place);
+		_exit(EXIT_SUCCESS);
+	}
 	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	ck_assert_int_eq(tempdir_count(place->folder), FILES);
 }
 
 START_TEST(killed_at_any_system_call_a_save_leaves_the_old_file_or_the_new_one)
 {
-	char folder[PATH_MAX];
+	struct place place;
+	uint64_t random = 1;
 	unsigned points = 0;
 
-	owner_open(&a, 1);
-	owner_open(&b, 2);
+	random_fill(&random, bytes_a, STATE_BYTES);
+	memcpy(bytes_b, bytes_a, STATE_BYTES);
+	bytes_b[1] ^= 1; /* one leaf of three, for deltas */
 	for (int i = 0; i < WAYS; i++) {
 		unsigned of_way;
 
-		tempdir_make(folder, ways[i].on_disk ? disk_root : memory_root);
-		save_first(folder);
-		of_way = kill_everywhere(folder, &ways[i]);
+		place_make(&place, &ways[i]);
+		of_way = kill_everywhere(&place, &ways[i]);
 		(void)printf("kill -9: %u points of a save (%s)\n", of_way, ways[i].name);
 		points += of_way;
 	}
 	(void)printf("kill -9: %u points\n", points);
-	owner_close(&b);
-	owner_close(&a);
 	ck_assert_uint_ge(points, POINTS_WANTED);
 }
 END_TEST

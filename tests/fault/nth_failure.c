@@ -129,19 +129,16 @@ static void expect_snapshot(struct fixture *f, const char *path, const uint8_t *
 }
 
 static gpusnap_status save(struct fixture *f, const struct gsn_fs *fs, const char *path,
-	bool replace, bool read_back, gpusnap_error *err)
+	gpusnap_save_options options, gpusnap_error *err)
 {
-	gpusnap_save_options options = GPUSNAP_SAVE_OPTIONS_INIT;
-
+	options.struct_size = sizeof options;
 	options.io = f->io;
-	options.replace = replace;
-	options.read_back = read_back;
 	return gsn_save_on(fs, f->registry, path, &options, NULL, err);
 }
 
 static gpusnap_status run_save(struct fixture *f, gpusnap_error *err)
 {
-	return save(f, &gsn_fs_posix, f->other, false, false, err);
+	return save(f, &gsn_fs_posix, f->other, (gpusnap_save_options){0}, err);
 }
 
 static int no_unnamed(const struct gsn_fs *fs, int directory, mode_t mode)
@@ -157,19 +154,28 @@ static gpusnap_status run_named(struct fixture *f, gpusnap_error *err)
 	struct gsn_fs fs = gsn_fs_posix;
 
 	fs.open_unnamed = no_unnamed;
-	return save(f, &fs, f->other, false, false, err);
+	return save(f, &fs, f->other, (gpusnap_save_options){0}, err);
 }
 
 static gpusnap_status run_replace(struct fixture *f, gpusnap_error *err)
 {
 	scribble(f);
-	return save(f, &gsn_fs_posix, f->old, true, false, err);
+	return save(f, &gsn_fs_posix, f->old, (gpusnap_save_options){.replace = true}, err);
 }
 
 static gpusnap_status run_read_back(struct fixture *f, gpusnap_error *err)
 {
 	scribble(f);
-	return save(f, &gsn_fs_posix, f->old, true, true, err);
+	return save(f, &gsn_fs_posix, f->old,
+		(gpusnap_save_options){.replace = true, .read_back = true}, err);
+}
+
+/* One leaf of three differs from the parent's. */
+static gpusnap_status run_delta(struct fixture *f, gpusnap_error *err)
+{
+	memcpy(f->live, f->image, STATE_BYTES);
+	f->live[0] ^= 1;
+	return save(f, &gsn_fs_posix, f->other, (gpusnap_save_options){.parent = f->old}, err);
 }
 
 /* The one failure behind the commit point: the file is there, and the error says so. */
@@ -319,6 +325,7 @@ static void nothing_is_left(struct fixture *f, const gpusnap_error *err)
 static const struct job jobs[] = {
 	{"save", run_save, other_is_absent, other_is_saved},
 	{"save, named", run_named, other_is_absent, other_is_saved},
+	{"save --parent", run_delta, other_is_absent, other_is_saved},
 	{"save --replace", run_replace, old_is_there, put_old_back},
 	{"save --read-back", run_read_back, old_is_there, put_old_back},
 	{"verify", run_verify, nothing_is_left, nothing_to_undo},

@@ -158,24 +158,40 @@ static gpusnap_status live_baseline(struct fixture *f, gpusnap_error *err)
 	return status;
 }
 
-/* Fail each allocation in turn; how many there were. `files` are in the folder after a failure. */
-static long fail_each(struct fixture *f, operation *run, int files)
+/* Fail each allocation in turn, or each and all after it; how many there were. */
+static long fail_in_turn(struct fixture *f, operation *run, int files, bool for_ever)
 {
 	gpusnap_error err;
 	gpusnap_status status;
 	long n;
 
 	for (n = 0;; n++) {
-		alloc_fault_set(n);
+		if (for_ever)
+			alloc_fault_set_for_ever(n);
+		else
+			alloc_fault_set(n);
 		status = run(f, &err);
 		if (!alloc_fault_hit())
 			break;
+		alloc_fault_set(-1);
 		ck_assert_msg(status == GPUSNAP_E_NOMEM, "allocation %ld: %s %s", n,
 			gpusnap_status_name(status), status ? err.message : "");
 		ck_assert_int_eq(tempdir_count(f->folder), files);
 	}
 	alloc_fault_set(-1);
 	ck_assert_msg(status == GPUSNAP_OK, "%s", err.message);
+	return n;
+}
+
+/* `files` are in the folder after a failure. */
+static long fail_each(struct fixture *f, operation *run, int files)
+{
+	long n = fail_in_turn(f, run, files, false);
+
+	/* That has got through: what it made goes, so that it can fail again. */
+	if (tempdir_count(f->folder) > files)
+		ck_assert_int_eq(unlink(f->path), 0);
+	ck_assert_int_eq(fail_in_turn(f, run, files, true), n);
 	return n;
 }
 

@@ -2,7 +2,7 @@
 #ifndef GPUSNAP_TEST_ALLOC_FAULT_H
 #define GPUSNAP_TEST_ALLOC_FAULT_H
 /*
- * Make the n-th allocation fail. Included once by a program that is linked with
+ * Make the n-th allocation fail, once or for ever. Included once by a program that is linked with
  * -Wl,--wrap=gsn_alloc,--wrap=gsn_grow.
  */
 #include <stdbool.h>
@@ -14,21 +14,37 @@ void *__wrap_gsn_alloc(size_t count, size_t size);
 void *__wrap_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size);
 
 static long allocations_left = -1; /* before the one that fails; negative: none does */
+static bool allocations_stay_failing, allocation_failed;
 
 static inline bool allocation_fails(void)
 {
-	return allocations_left >= 0 && allocations_left-- == 0;
+	if (allocations_left != 0) {
+		allocations_left -= allocations_left > 0;
+		return false;
+	}
+	allocation_failed = true;
+	if (!allocations_stay_failing)
+		allocations_left = -1;
+	return true;
 }
 
 /* True if the call since alloc_fault_set(n) reached its n-th allocation. */
 static inline bool alloc_fault_hit(void)
 {
-	return allocations_left < 0;
+	return allocations_left < 0 || allocation_failed;
 }
 
 static inline void alloc_fault_set(long n)
 {
 	allocations_left = n;
+	allocations_stay_failing = allocation_failed = false;
+}
+
+/* The n-th and all after it, until the next set. */
+static inline void alloc_fault_set_for_ever(long n)
+{
+	alloc_fault_set(n);
+	allocations_stay_failing = true;
 }
 
 void *__wrap_gsn_alloc(size_t count, size_t size)

@@ -10,6 +10,7 @@
 #include "snapshot/save.h"
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
+#include "tests/support/tempdir.h"
 
 enum {
 	SMALL = 8192,	/* one block */
@@ -115,10 +116,13 @@ void crash_lab_open(struct crash_lab *lab)
 		lab->scratch_path, sizeof lab->scratch_path, "/proc/self/fd/%d", lab->scratch);
 	ck_ok(gpusnap_device_open("host", &lab->device, &err));
 	set_open(&lab->states);
+	tempdir_make(lab->folder, NULL);
+	tempdir_join(lab->parent, lab->folder, "parent.gsnap");
 }
 
 void crash_lab_close(struct crash_lab *lab)
 {
+	tempdir_remove(lab->folder);
 	free(lab->states.entries);
 	gpusnap_device_close(lab->device);
 	ck_assert_int_eq(close(lab->scratch), 0);
@@ -127,7 +131,9 @@ void crash_lab_close(struct crash_lab *lab)
 bool crash_lab_accepts(const struct crash_lab *lab, const struct crash_file *file,
 	uint8_t ret_uuid[GPUSNAP_UUID_BYTES])
 {
+	gpusnap_snapshot_open_options open = GPUSNAP_SNAPSHOT_OPEN_OPTIONS_INIT;
 	gpusnap_io_options io = GPUSNAP_IO_OPTIONS_INIT;
+	const char *folder = lab->folder;
 	gpusnap_snapshot *snapshot;
 	gpusnap_damage damage;
 	gpusnap_error err;
@@ -137,7 +143,9 @@ bool crash_lab_accepts(const struct crash_lab *lab, const struct crash_file *fil
 	ck_assert_int_eq(
 		pwrite(lab->scratch, file->bytes, (size_t)file->length, 0), (ssize_t)file->length);
 	io.depth = 1;
-	if (gpusnap_snapshot_open(lab->scratch_path, &snapshot, &err)) {
+	open.parent_dirs = &folder;
+	open.parent_dir_count = 1;
+	if (gpusnap_snapshot_open_with(lab->scratch_path, &open, &snapshot, &err)) {
 		ck_assert_msg(err.status == GPUSNAP_E_FORMAT || err.status == GPUSNAP_E_CORRUPT,
 			"%s", err.message);
 		return false;
@@ -168,6 +176,12 @@ const struct crash_scenario crash_scenarios[] = {
 		.replace = true,
 		.read_back = true,
 		.large = true},
+	{.name = "large named delta over old",
+		.named = true,
+		.over = true,
+		.replace = true,
+		.delta = true,
+		.large = true},
 	{.name = "large named over old, cancelled",
 		.named = true,
 		.over = true,
@@ -186,7 +200,7 @@ static int cancel(void *user, uint64_t bytes_done, uint64_t bytes_total)
 	return --*blocks_left == 0;
 }
 
-gpusnap_status crash_save(struct crash_fs *fs, gpusnap_registry *registry,
+gpusnap_status crash_save(struct crash_lab *lab, struct crash_fs *fs, gpusnap_registry *registry,
 	const struct crash_scenario *scenario, uint8_t ret_uuid[GPUSNAP_UUID_BYTES],
 	gpusnap_error *err)
 {
@@ -197,6 +211,7 @@ gpusnap_status crash_save(struct crash_fs *fs, gpusnap_registry *registry,
 
 	options.replace = scenario->replace;
 	options.read_back = scenario->read_back;
+	options.parent = scenario->delta ? lab->parent : NULL;
 	options.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
 	options.io.block_bytes = 64 << 10;
 	options.io.depth = 4;
@@ -215,8 +230,8 @@ static void save_old(struct crash_trial *trial)
 
 	ck_assert_ptr_nonnull(fs);
 	crash_open(fs, true);
-	ck_ok(crash_save(
-		fs, trial->owners[CRASH_OLD].registry, &first, trial->uuids[CRASH_OLD], &err));
+	ck_ok(crash_save(trial->lab, fs, trial->owners[CRASH_OLD].registry, &first,
+		trial->uuids[CRASH_OLD], &err));
 	trial->files[CRASH_OLD] = crash_content(
 		fs, (unsigned)crash_find(&fs->now, CRASH_TARGET), &trial->lengths[CRASH_OLD]);
 	crash_close(fs);
@@ -235,13 +250,19 @@ void crash_trial_open(struct crash_trial *trial, struct crash_lab *lab,
 	owner_open(&trial->owners[CRASH_NEW], lab->device, bytes, 2);
 	set_open(&trial->contents);
 	save_old(trial);
+	if (scenario->delta) {
+		file_write(lab->parent, trial->files[CRASH_OLD], (size_t)trial->lengths[CRASH_OLD]);
+		memcpy(trial->owners[CRASH_NEW].bytes, trial->owners[CRASH_OLD].bytes,
+			(size_t)bytes);
+		trial->owners[CRASH_NEW].bytes[0] ^= 1;
+	}
 	crash_open(&trial->fs, scenario->named);
 	if (scenario->over)
 		crash_add(&trial->fs, CRASH_TARGET, trial->files[CRASH_OLD],
 			trial->lengths[CRASH_OLD]);
 	if (mutate)
 		mutate(&trial->fs);
-	trial->result = crash_save(&trial->fs, trial->owners[CRASH_NEW].registry, scenario,
+	trial->result = crash_save(lab, &trial->fs, trial->owners[CRASH_NEW].registry, scenario,
 		trial->uuids[CRASH_NEW], &err);
 	inode = crash_find(&trial->fs.now, CRASH_TARGET);
 	if (!trial->result && inode >= 0)

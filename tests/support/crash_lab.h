@@ -6,6 +6,8 @@
  * cut may leave: at the target's name there is the old file whole or the new one whole, and after
  * success only the new; whatever else is there is refused, or is the new file.
  */
+#include <limits.h>
+
 #include <gpusnap/snapshot.h>
 
 #include "tests/support/crash_states.h"
@@ -27,6 +29,8 @@ struct crash_lab {
 	gpusnap_device *device;
 	int scratch; /* memfd that the reader opens */
 	char scratch_path[32];
+	/* A folder of the real file system, where the parent of a delta is. */
+	char folder[PATH_MAX], parent[PATH_MAX];
 	struct crash_set states;
 	uint64_t points, files_read;
 };
@@ -40,6 +44,7 @@ bool crash_lab_accepts(const struct crash_lab *lab, const struct crash_file *fil
 struct crash_scenario {
 	const char *name;
 	bool named, over, replace, read_back;
+	bool delta;	    /* of the old state, in another folder; one leaf is changed */
 	bool large;	    /* three blocks; otherwise one */
 	unsigned cancel_at; /* blocks; 0: never */
 };
@@ -82,7 +87,7 @@ void crash_trial_open(struct crash_trial *trial, struct crash_lab *lab,
 void crash_trial_close(struct crash_trial *trial);
 /* After every step all systematic choices, and so many random ones while data is at risk. */
 void crash_trial_check(struct crash_trial *trial, uint64_t random_choices);
-gpusnap_status crash_save(struct crash_fs *fs, gpusnap_registry *registry,
+gpusnap_status crash_save(struct crash_lab *lab, struct crash_fs *fs, gpusnap_registry *registry,
 	const struct crash_scenario *scenario, uint8_t ret_uuid[GPUSNAP_UUID_BYTES],
 	gpusnap_error *err);
 

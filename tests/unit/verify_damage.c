@@ -68,7 +68,7 @@ START_TEST(one_flip_in_each_leaf_of_a_file_is_named)
 {
 	struct saved saved;
 	gpusnap_snapshot *snapshot;
-	uint64_t random = random_seed(13);
+	uint64_t random = random_seed(13), flips = 0;
 	gpusnap_damage damage;
 	gpusnap_error err;
 	int fd;
@@ -91,13 +91,125 @@ START_TEST(one_flip_in_each_leaf_of_a_file_is_named)
 			check_one(&damage, entry->name, leaf, 1, begin);
 			gpusnap_damage_release(&damage);
 			flip_bit(fd, at, bit);
+			flips++;
 		}
 	}
+	(void)printf("damage: %llu leaves named, one flip each\n", (unsigned long long)flips);
 	verify_file(snapshot, &damage);
 	ck_assert_uint_eq(damage.count, 0);
 	gpusnap_damage_release(&damage);
 	gpusnap_snapshot_close(snapshot);
 	ck_assert_int_eq(close(fd), 0);
+	saved_close(&saved);
+}
+END_TEST
+
+/* ---- bytes that are right, in the wrong place ---- */
+
+/* A file with buffers "a" and "b" of two leaves and a bit each. */
+static void twins_open(struct saved *saved, const char *name)
+{
+	const uint64_t bytes = 2 * LEAF + 5;
+	gpusnap_error err;
+	uint64_t random = 17;
+	uint32_t id;
+
+	tempdir_join(saved->path, folder, name);
+	ck_ok(gpusnap_device_open("host", &saved->device, &err));
+	live_open(&saved->state, saved->device);
+	id = live_region(&saved->state, "weights", 5 * LEAF, GPUSNAP_POLICY_KEEP, &random);
+	live_buffer(&saved->state, "a", id, 0, bytes);
+	live_buffer(&saved->state, "b", id, bytes, bytes);
+	ck_ok(gpusnap_save(saved->state.registry, saved->path, NULL, NULL, &err));
+}
+
+static void swap_bytes(const char *path, uint64_t one, uint64_t other, size_t length)
+{
+	uint8_t *x = malloc(length), *y = malloc(length);
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	ck_assert(x && y && fd >= 0);
+	ck_assert_int_eq(pread(fd, x, length, (off_t)one), (ssize_t)length);
+	ck_assert_int_eq(pread(fd, y, length, (off_t)other), (ssize_t)length);
+	ck_assert_int_eq(pwrite(fd, y, length, (off_t)one), (ssize_t)length);
+	ck_assert_int_eq(pwrite(fd, x, length, (off_t)other), (ssize_t)length);
+	ck_assert_int_eq(close(fd), 0);
+	free(x);
+	free(y);
+}
+
+/* Of the buffer, `count` leaves are wrong, and `leaf` is the first. */
+static void check_item(
+	const gpusnap_damage *damage, const char *buffer, uint64_t leaf, uint64_t count)
+{
+	for (size_t i = 0; i < damage->count; i++) {
+		if (strcmp(damage->items[i].buffer, buffer) != 0)
+			continue;
+		ck_assert_uint_eq(damage->items[i].leaf, leaf);
+		ck_assert_uint_eq(damage->items[i].leaf_count, count);
+		return;
+	}
+	ck_abort_msg("'%s' is not named", buffer);
+}
+
+static void check_swapped_leaves(gpusnap_snapshot *snapshot, unsigned x, unsigned y)
+{
+	const gpusnap_snapshot_entry *entries[] = {gpusnap_snapshot_entry_find(snapshot, "a"),
+		gpusnap_snapshot_entry_find(snapshot, "b")};
+	const gpusnap_snapshot_entry *one = entries[x / 2], *other = entries[y / 2];
+	uint64_t at = one->file_offset + x % 2 * LEAF, to = other->file_offset + y % 2 * LEAF;
+	gpusnap_damage damage;
+
+	swap_bytes(gpusnap_snapshot_path(snapshot), at, to, LEAF);
+	verify_file(snapshot, &damage);
+	ck_assert_uint_eq(damage.count, one == other ? 1 : 2);
+	check_item(&damage, one->name, x % 2, one == other ? 2 : 1);
+	if (one != other)
+		check_item(&damage, other->name, y % 2, 1);
+	gpusnap_damage_release(&damage);
+	swap_bytes(gpusnap_snapshot_path(snapshot), at, to, LEAF);
+}
+
+START_TEST(two_leaves_that_changed_places_are_both_named)
+{
+	enum { WHOLE_LEAVES = 4 };
+	gpusnap_snapshot *snapshot;
+	gpusnap_damage damage;
+	struct saved saved;
+	gpusnap_error err;
+
+	twins_open(&saved, "leaves_swapped.gsnap");
+	ck_ok(gpusnap_snapshot_open(saved.path, &snapshot, &err));
+	for (unsigned x = 0; x < WHOLE_LEAVES; x++)
+		for (unsigned y = x + 1; y < WHOLE_LEAVES; y++)
+			check_swapped_leaves(snapshot, x, y);
+	verify_file(snapshot, &damage);
+	ck_assert_uint_eq(damage.count, 0);
+	gpusnap_damage_release(&damage);
+	gpusnap_snapshot_close(snapshot);
+	saved_close(&saved);
+}
+END_TEST
+
+START_TEST(two_buffers_that_changed_places_are_both_named)
+{
+	const gpusnap_snapshot_entry *a, *b;
+	gpusnap_snapshot *snapshot;
+	gpusnap_damage damage;
+	struct saved saved;
+	gpusnap_error err;
+
+	twins_open(&saved, "buffers_swapped.gsnap");
+	ck_ok(gpusnap_snapshot_open(saved.path, &snapshot, &err));
+	a = gpusnap_snapshot_entry_find(snapshot, "a");
+	b = gpusnap_snapshot_entry_find(snapshot, "b");
+	swap_bytes(saved.path, a->file_offset, b->file_offset, (size_t)a->bytes);
+	verify_file(snapshot, &damage);
+	ck_assert_uint_eq(damage.count, 2);
+	check_item(&damage, "a", 0, 3);
+	check_item(&damage, "b", 0, 3);
+	gpusnap_damage_release(&damage);
+	gpusnap_snapshot_close(snapshot);
 	saved_close(&saved);
 }
 END_TEST
@@ -206,6 +318,8 @@ int main(void)
 {
 	const TTest *const tests[] = {
 		one_flip_in_each_leaf_of_a_file_is_named,
+		two_leaves_that_changed_places_are_both_named,
+		two_buffers_that_changed_places_are_both_named,
 		all_damage_is_listed_by_buffer,
 		a_file_that_shrinks_meanwhile_is_an_error,
 		live_damage_is_named_with_its_place_in_the_file,
