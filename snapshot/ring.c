@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,8 +24,6 @@
 
 /* A request may be told EINTR or EAGAIN this often in a row before that becomes its failure. */
 #define ATTEMPTS_MAX 64u
-
-#define PROBE_BYTES 4096
 
 enum { REFUSALS_BYTES = 240 };
 
@@ -80,9 +77,10 @@ static bool retry(struct gsn_ring_slot *slot)
 gpusnap_status gsn_ring_probe(
 	struct gsn_ring *ring, int probe_fd, const char *what, gpusnap_error *err)
 {
-	alignas(PROBE_BYTES) uint8_t memory[PROBE_BYTES];
-	struct gsn_ring_slot slot = {
-		.request = {.fd = probe_fd, .memory = memory, .length = sizeof memory}};
+	uint64_t memory = gsn_align_up((uintptr_t)ring->probe_room, GSN_RING_PROBE_BYTES);
+	struct gsn_ring_slot slot = {.request = {.fd = probe_fd,
+					     .memory = (void *)(uintptr_t)memory,
+					     .length = GSN_RING_PROBE_BYTES}};
 	struct gsn_ring_slot *reaped;
 	int64_t result = 0;
 	gpusnap_status status;

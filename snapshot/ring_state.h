@@ -11,6 +11,8 @@ struct gsn_ring_slot {
 	bool busy;
 };
 
+#define GSN_RING_PROBE_BYTES 4096u
+
 struct gsn_ring {
 	const struct gsn_ring_engine *engine;
 	void *state; /* the engine's own */
@@ -18,6 +20,9 @@ struct gsn_ring {
 	uint32_t depth;
 	uint32_t in_flight;
 	bool direct; /* the file that it was probed with is O_DIRECT */
+	/* Of the probe, with room to align it: a read that was given up may still arrive, until the
+	 * engine is closed. */
+	uint8_t probe_room[2 * GSN_RING_PROBE_BYTES];
 };
 
 /* One call's worth of a request: at most GSN_RING_PART_MAX bytes from where it stands. */
