@@ -72,7 +72,7 @@ run_cli()
 	for model in mixtral qwen3_moe qwen3_moe_fp8; do
 		step "cycle_$model" "$source_tree/tests/cli/cycle.sh" "$model"
 	done
-	for name in failure_one inject reference kill_server two_devices; do
+	for name in delta failure_one inject reference kill_server two_devices; do
 		step "$name" "$source_tree/tests/cli/$name.sh"
 	done
 }

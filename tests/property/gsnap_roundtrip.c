@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/base/alloc.h"
+#include "tests/support/delta_make.h"
 #include "tests/support/gsnap_make.h"
 #include "tests/support/random.h"
 #include "tests/support/suite.h"
@@ -230,6 +231,109 @@ START_TEST(every_truncation_and_every_addition_is_refused)
 }
 END_TEST
 
+/* ---- deltas ---- */
+
+/* A delta of the plan's file in which some bytes have changed; plan->delta is set. */
+static struct gsnap_file random_delta(uint64_t *state, gpusnap_plan *plan)
+{
+	struct gsnap_file before = make_file(plan, NULL), after = make_file(plan, NULL), delta;
+	size_t data = after.leaves_at - after.header_bytes;
+
+	for (uint64_t i = data ? random_below(state, 5) : 0; i > 0; i--)
+		after.bytes[after.header_bytes + random_below(state, data)] ^= 1;
+	seal_file(&after, plan);
+	plan->delta =
+		make_changes(&before, &after, "parent.gsnap", 1 + (uint32_t)random_below(state, 8));
+	delta = make_delta(plan, &after, root_of(&before));
+	free_file(&before);
+	free_file(&after);
+	return delta;
+}
+
+START_TEST(random_deltas_come_back_as_they_were)
+{
+	uint64_t seed = random_seed(20261202), state = seed;
+
+	for (int i = 0; i < PLANS; i++) {
+		gpusnap_plan *plan = random_plan(&state), *back = NULL;
+		struct gsnap_file file = random_delta(&state, plan);
+		char *before, *after;
+		gpusnap_status status = read_gsnap(file.bytes, file.length, NULL, &back, &err);
+
+		ck_assert_msg(status == GPUSNAP_OK, "seed %llu, plan %d: %s",
+			(unsigned long long)seed, i, err.message);
+		before = gpusnap_plan_encode(plan);
+		after = gpusnap_plan_encode(back);
+		ck_assert_str_eq(before, after);
+		gpusnap_text_free(before);
+		gpusnap_text_free(after);
+		gpusnap_plan_free(plan);
+		gpusnap_plan_free(back);
+		free_file(&file);
+	}
+}
+END_TEST
+
+/* The header with one wrong character, and all digests right again. */
+START_TEST(misprinted_deltas_are_refused_or_consistent)
+{
+	uint64_t seed = random_seed(8), state = seed;
+	int refused = 0;
+
+	for (int i = 0; i < MISPRINTS; i++) {
+		gpusnap_plan *plan = random_plan(&state), *back = NULL;
+		struct gsnap_file file = random_delta(&state, plan);
+		char *text = (char *)file.bytes + 8, *delta;
+		gpusnap_seal seal;
+
+		ck_ok(gpusnap_seal_decode(file.bytes + file.seal_at, file.length, &seal, &err));
+		delta = memmem(text, file.header_bytes - 8, "\\\"delta\\\"", 9);
+		ck_assert_ptr_nonnull(delta);
+		/* Up to where the plan's text ends and the tensors begin. */
+		delta[random_below(&state, (size_t)(strstr(delta, "}\"}") - delta))] =
+			"0123456789-[]{},:\\\" "[random_below(&state, 20)];
+		seal.header = gpusnap_digest_of(file.bytes, file.header_bytes);
+		gpusnap_seal_encode(&seal, file.bytes + file.seal_at);
+		if (read_gsnap(file.bytes, file.length, NULL, &back, &err)) {
+			refused++;
+		} else {
+			ck_assert_ptr_nonnull(back->delta);
+			gpusnap_plan_free(back);
+		}
+		gpusnap_plan_free(plan);
+		free_file(&file);
+	}
+	ck_assert_int_gt(refused, MISPRINTS / 2);
+	ck_assert_int_lt(refused, MISPRINTS);
+}
+END_TEST
+
+START_TEST(every_bit_flip_of_a_delta_is_refused)
+{
+	const uint64_t shape[] = {10};
+	gpusnap_plan *plan = make_plan();
+	struct gsnap_file file;
+	uint64_t state = 3;
+
+	make_region(plan, 1, "weights", 64);
+	make_buffer(plan, "w", GPUSNAP_F32, 1, 8, 1, shape);
+	file = random_delta(&state, plan);
+	ck_ok(read_gsnap(file.bytes, file.length, NULL, NULL, &err));
+	for (size_t bit = 0; bit < 8 * file.length; bit++) {
+		gpusnap_status status;
+
+		file.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		status = read_gsnap(file.bytes, file.length, NULL, NULL, &err);
+		ck_assert_msg(status == GPUSNAP_E_CORRUPT ||
+				      (status == GPUSNAP_E_FORMAT && bit / 8 < file.seal_at + 8),
+			"bit %zu of byte %zu: %s", bit % 8, bit / 8, gpusnap_status_name(status));
+		file.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	gpusnap_plan_free(plan);
+	free_file(&file);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -237,6 +341,9 @@ int main(void)
 		misprinted_plans_are_refused_or_consistent,
 		every_bit_flip_of_a_snapshot_is_refused,
 		every_truncation_and_every_addition_is_refused,
+		random_deltas_come_back_as_they_were,
+		misprinted_deltas_are_refused_or_consistent,
+		every_bit_flip_of_a_delta_is_refused,
 	};
 
 	return RUN_SUITE("gsnap_roundtrip", tests);

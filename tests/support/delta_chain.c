@@ -25,6 +25,7 @@ void chain_add(struct delta_chain *chain)
 	tempdir_join(chain->paths[link], chain->folder, name);
 	options.parent = link ? chain->paths[link - 1] : NULL;
 	options.replace = true;
+	options.read_back = link % 2;
 	ck_ok(gpusnap_save(
 		chain->state->registry, chain->paths[link], &options, &chain->reports[link], &err));
 	chain->images[link] = calloc(regions + 1, sizeof(uint8_t *));

@@ -178,6 +178,12 @@ START_TEST(signed_nonsense_is_refused)
 	seal.parent_root = seal.header;
 	encode(seal);
 	ck_fails(decode(FILE_BYTES), GPUSNAP_E_FORMAT, "names a parent");
+	seal.required_features = GPUSNAP_FEATURE_DELTA;
+	encode(seal);
+	ck_ok(decode(FILE_BYTES));
+	seal.parent_root = make_seal().parent_root;
+	encode(seal);
+	ck_fails(decode(FILE_BYTES), GPUSNAP_E_FORMAT, "but names no parent");
 }
 END_TEST
 
