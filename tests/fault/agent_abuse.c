@@ -10,8 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <gpusnap/snapshot.h>
+
 #include "formats/base/alloc.h"
 #include "tests/support/agent_fixture.h"
+#include "tests/support/tempdir.h"
 
 #define PING "{\"schema\":1,\"command\":\"ping\"}\n"
 
@@ -279,6 +282,68 @@ START_TEST(client_that_leaves_during_its_command_is_no_loss)
 }
 END_TEST
 
+/* Ask for a save and hang up at once, again and again. */
+static void ask_and_leave(const struct agent_fixture *f, const char *file)
+{
+	char line[PATH_MAX + 128];
+
+	(void)snprintf(line, sizeof line,
+		"{\"schema\":1,\"command\":\"save\",\"args\":{\"path\":\"%s\","
+		"\"replace\":true}}\n",
+		file);
+	for (int i = 0; i < 20; i++) {
+		int fd = raw_connect(f->path);
+
+		ck_assert(raw_say(fd, line));
+		(void)close(fd);
+		agent_expect_alive(f);
+	}
+}
+
+START_TEST(client_that_leaves_during_its_save_leaves_a_whole_file)
+{
+	struct agent_fixture f;
+	gpusnap_snapshot *snapshot;
+	gpusnap_damage damage;
+	char file[PATH_MAX];
+	gpusnap_error err;
+
+	agent_open(&f, NULL);
+	tempdir_join(file, f.folder, "left.gsnap");
+	ask_and_leave(&f, file);
+	gpusnap_agent_stop(f.agent);
+	f.agent = NULL;
+	ck_ok(gpusnap_snapshot_open(file, &snapshot, &err));
+	ck_ok(gpusnap_snapshot_verify(snapshot, NULL, &damage, NULL, &err));
+	ck_assert_uint_eq(damage.count, 0);
+	gpusnap_damage_release(&damage);
+	gpusnap_snapshot_close(snapshot);
+	ck_assert_int_eq(tempdir_count(f.folder), 1);
+	ck_assert_int_eq(unlink(file), 0);
+	agent_close(&f);
+}
+END_TEST
+
+START_TEST(flood_from_all_other_clients_leaves_one_served)
+{
+	enum { FLOODERS = GSN_AGENT_PEERS - 1, LINES = 200 };
+	struct agent_fixture f;
+	int fds[FLOODERS];
+
+	agent_open(&f, NULL);
+	for (int i = 0; i < FLOODERS; i++)
+		fds[i] = raw_connect(f.path);
+	for (int line = 0; line < LINES; line++)
+		for (int i = 0; i < FLOODERS; i++)
+			ck_assert(raw_say(fds[i], line % 2 ? PING : "{\"schema\":[[[\n"));
+	agent_expect_alive(&f);
+	for (int i = 0; i < FLOODERS; i++)
+		(void)close(fds[i]);
+	agent_expect_alive(&f);
+	agent_close(&f);
+}
+END_TEST
+
 static void *stop_agent(void *argument)
 {
 	gpusnap_agent_stop(argument);
@@ -406,6 +471,8 @@ int main(void)
 		client_that_never_reads_is_dropped,
 		client_that_reads_late_gets_all_in_order,
 		client_that_leaves_during_its_command_is_no_loss,
+		client_that_leaves_during_its_save_leaves_a_whole_file,
+		flood_from_all_other_clients_leaves_one_served,
 		stop_waits_for_the_running_command_only,
 		client_beyond_the_last_place_is_told_and_a_place_becomes_free,
 		no_descriptor_is_left_behind,
