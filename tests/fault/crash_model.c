@@ -11,7 +11,7 @@
 #include "tests/support/suite.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { RANDOM_CHOICES = 300, STATES_WANTED = 20000 };
+enum { RANDOM_CHOICES = 300, STATES_WANTED = 10000 };
 #else
 enum { RANDOM_CHOICES = 11000, STATES_WANTED = 100000 };
 #endif
