@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <gpusnap/plan.h>
+
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
@@ -82,23 +84,6 @@ static gpusnap_status allocate_shards(
 	for (uint32_t i = 0; i < count; i++)
 		checkpoint->shards[i].file.fd = -1;
 	return GPUSNAP_OK;
-}
-
-static gpusnap_status open_single(
-	const char *directory, struct gsn_checkpoint *checkpoint, gpusnap_error *err)
-{
-	bool exists;
-	gpusnap_status st = entry_exists(directory, GSN_SINGLE_NAME, &exists, err);
-
-	if (st)
-		return st;
-	if (!exists)
-		return gsn_fail(err, GPUSNAP_E_IO, "%s holds neither %s nor %s", directory,
-			GSN_INDEX_NAME, GSN_SINGLE_NAME);
-	st = allocate_shards(checkpoint, 1, err);
-	if (st)
-		return st;
-	return open_shard(directory, GSN_SINGLE_NAME, &checkpoint->shards[0], err);
 }
 
 /* ---- index ---- */
@@ -385,23 +370,46 @@ static gpusnap_status open_indexed(
 	return st;
 }
 
-gpusnap_status gsn_checkpoint_open(
-	const char *directory, struct gsn_checkpoint *ret_checkpoint, gpusnap_error *err)
+static gpusnap_status open_single(const char *directory, const char *name,
+	struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
-	struct gsn_checkpoint checkpoint = {0};
-	bool indexed;
+	gpusnap_status st = allocate_shards(checkpoint, 1, err);
+
+	if (!st)
+		st = open_shard(directory, name, &checkpoint->shards[0], err);
+	if (!st && gpusnap_header_metadata(checkpoint->shards[0].header, GPUSNAP_PLAN_KEY))
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"%s/%s is a snapshot, not a checkpoint; restore it", directory, name);
+	return st ? st : collect_tensors(checkpoint, err);
+}
+
+static gpusnap_status open_directory(
+	const char *directory, struct gsn_checkpoint *checkpoint, gpusnap_error *err)
+{
+	bool indexed = false, single = false;
 	gpusnap_status st = gsn_source_directory_check(directory, err);
 
 	if (!st)
 		st = entry_exists(directory, GSN_INDEX_NAME, &indexed, err);
+	if (!st)
+		st = entry_exists(directory, GSN_SINGLE_NAME, &single, err);
 	if (st)
 		return st;
 	if (indexed)
-		st = open_indexed(directory, &checkpoint, err);
-	else
-		st = open_single(directory, &checkpoint, err);
-	if (!st && !indexed)
-		st = collect_tensors(&checkpoint, err);
+		return open_indexed(directory, checkpoint, err);
+	if (single)
+		return open_single(directory, GSN_SINGLE_NAME, checkpoint, err);
+	return gsn_fail(err, GPUSNAP_E_IO, "%s holds neither %s nor %s", directory, GSN_INDEX_NAME,
+		GSN_SINGLE_NAME);
+}
+
+gpusnap_status gsn_checkpoint_open(const char *directory, const char *file,
+	struct gsn_checkpoint *ret_checkpoint, gpusnap_error *err)
+{
+	struct gsn_checkpoint checkpoint = {0};
+	gpusnap_status st = file ? open_single(directory, file, &checkpoint, err)
+				 : open_directory(directory, &checkpoint, err);
+
 	if (st)
 		gsn_checkpoint_close(&checkpoint);
 	else

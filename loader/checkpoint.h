@@ -2,9 +2,9 @@
 #ifndef GSN_CHECKPOINT_H
 #define GSN_CHECKPOINT_H
 /*
- * A checkpoint directory: its shards, held open, and where each tensor lies. With an index the
- * index and the shards must agree in both directions; without one a single model.safetensors is
- * the checkpoint. Other files of the directory are left alone.
+ * A checkpoint: its shards, held open, and where each tensor lies. With an index the index and the
+ * shards must agree in both directions; without one a single file is the checkpoint. Other files
+ * of the directory are left alone.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -37,11 +37,12 @@ struct gsn_checkpoint {
 };
 
 /*
- * E_IO: no such directory, a file of the index missing; E_FORMAT: index or shard malformed, index
- * and shards disagree, a tensor in two shards, a name that cannot be used.
+ * The checkpoint of a directory, or with `file` that one file of it. E_IO: no such directory, a
+ * file of the index missing; E_FORMAT: index or shard malformed, index and shards disagree, a
+ * tensor in two shards, a name that cannot be used; E_INVALID: the file is a snapshot.
  */
-gpusnap_status gsn_checkpoint_open(
-	const char *directory, struct gsn_checkpoint *ret_checkpoint, gpusnap_error *err);
+gpusnap_status gsn_checkpoint_open(const char *directory, const char *file,
+	struct gsn_checkpoint *ret_checkpoint, gpusnap_error *err);
 void gsn_checkpoint_close(struct gsn_checkpoint *checkpoint); /* takes a zeroed one */
 /* NULL when absent. O(log n). */
 const struct gsn_checkpoint_tensor *gsn_checkpoint_find(

@@ -409,6 +409,17 @@ gpusnap_status gsn_config_read(
 	return st;
 }
 
+gpusnap_status gsn_config_none(struct gsn_config *ret_config, gpusnap_error *err)
+{
+	char *model_type = gsn_strdup("no config.json");
+
+	if (!model_type)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's type");
+	*ret_config = (struct gsn_config){
+		.family = &gsn_family_unknown, .model_type = model_type};
+	return GPUSNAP_OK;
+}
+
 void gsn_config_release(struct gsn_config *config)
 {
 	gsn_free(config->model_type);

@@ -45,6 +45,8 @@ gpusnap_status gsn_config_parse(
 /* The config.json of a directory. E_IO when it is missing. */
 gpusnap_status gsn_config_read(
 	const char *directory, struct gsn_config *ret_config, gpusnap_error *err);
+/* Of tensors that come without a config.json: an unknown family. */
+gpusnap_status gsn_config_none(struct gsn_config *ret_config, gpusnap_error *err);
 void gsn_config_release(struct gsn_config *config); /* takes a zeroed one */
 /* Does config.json say that the layer is a MoE layer. */
 bool gsn_config_is_sparse(const struct gsn_config *config, uint32_t layer);

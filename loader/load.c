@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpusnap_load(): from a checkpoint directory to registered, filled buffers, or to nothing. */
+/* gpusnap_load(): from a checkpoint to registered, filled buffers, or to nothing. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +16,7 @@
 #include "loader/load_records.h"
 #include "loader/load_run.h"
 #include "loader/rank_state.h"
+#include "loader/source_path.h"
 #include "snapshot/registry_state.h"
 
 #define REGION_TAG "weights"
@@ -26,8 +27,8 @@ static const char unknown_note[] =
 
 struct load {
 	gpusnap_registry *registry;
-	const char *directory;
 	gpusnap_load_options options; /* resolved */
+	struct gsn_source_path source;
 	struct gsn_rank rank;
 	struct gsn_config config;
 	struct gsn_checkpoint checkpoint;
@@ -244,19 +245,27 @@ static gpusnap_status refuse_unexpected(const struct load *load, gpusnap_error *
 		i < state->unexpected_count ? ", ..." : "");
 }
 
-static gpusnap_status plan_load(struct load *load, gpusnap_error *err)
+static gpusnap_status read_config(struct load *load, gpusnap_error *err)
 {
-	gpusnap_status st = gsn_source_directory_check(load->directory, err);
+	if (load->source.configured)
+		return gsn_config_read(load->source.directory, &load->config, err);
+	return gsn_config_none(&load->config, err);
+}
+
+static gpusnap_status plan_load(struct load *load, const char *path, gpusnap_error *err)
+{
+	gpusnap_status st = gsn_source_path_resolve(path, &load->source, err);
 
 	if (!st)
-		st = gsn_config_read(load->directory, &load->config, err);
+		st = read_config(load, err);
 	if (!st)
-		st = gsn_checkpoint_open(load->directory, &load->checkpoint, err);
+		st = gsn_checkpoint_open(
+			load->source.directory, load->source.file, &load->checkpoint, err);
 	if (!st)
 		st = gsn_rank_state_build(
 			&load->checkpoint, &load->config, &load->rank, &load->state, err);
 	if (!st && load->state.bytes == 0)
-		st = gsn_fail(err, GPUSNAP_E_FORMAT, "%s holds no tensor", load->directory);
+		st = gsn_fail(err, GPUSNAP_E_FORMAT, "%s holds no tensor", path);
 	if (!st && load->options.strict && load->state.unexpected_count)
 		st = refuse_unexpected(load, err);
 	return st;
@@ -295,15 +304,15 @@ static double now(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-gpusnap_status gpusnap_load(gpusnap_registry *registry, const char *directory,
+gpusnap_status gpusnap_load(gpusnap_registry *registry, const char *path,
 	const gpusnap_load_options *options, gpusnap_loaded *ret_loaded, gpusnap_error *err)
 {
-	struct load load = {.registry = registry, .directory = directory};
+	struct load load = {.registry = registry};
 	double start = now();
 	gpusnap_status st = resolve_options(&load, options, err);
 
 	if (!st)
-		st = plan_load(&load, err);
+		st = plan_load(&load, path, err);
 	if (!st)
 		st = carry_out(&load, err);
 	if (!st) {
@@ -317,6 +326,7 @@ gpusnap_status gpusnap_load(gpusnap_registry *registry, const char *directory,
 	gsn_rank_state_release(&load.state);
 	gsn_checkpoint_close(&load.checkpoint);
 	gsn_config_release(&load.config);
+	gsn_source_path_release(&load.source);
 	return st;
 }
 

@@ -8,7 +8,6 @@
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
-#include "loader/compact.h"
 
 void gsn_load_plan_init(struct gsn_load_plan *plan, const struct gsn_view *views, size_t view_count,
 	const struct gsn_plan_limits *limits)
@@ -106,9 +105,7 @@ static gpusnap_status fill_window(
 		if (window->bytes == 0)
 			window->target = piece->target;
 		window->bytes += gsn_view_claim(piece);
-		window->pieces[window->piece_count++] =
-			(struct gsn_piece){*piece, gsn_compact_applies(plan->limits.compact,
-							   &plan->views[plan->next_view - 1])};
+		window->pieces[window->piece_count++] = *piece;
 		plan->next_cut++;
 	}
 	return st;
@@ -118,8 +115,7 @@ static gpusnap_status fill_window(
 
 static int compare_sources(const void *a, const void *b)
 {
-	const struct gsn_view *x = &((const struct gsn_piece *)a)->view;
-	const struct gsn_view *y = &((const struct gsn_piece *)b)->view;
+	const struct gsn_view *x = a, *y = b;
 	bool read_x = gsn_view_is_read(x), read_y = gsn_view_is_read(y);
 
 	if (read_x != read_y)
@@ -152,25 +148,28 @@ static bool joins_run(
 	return piece->source < end + GSN_PAGE_BYTES || bytes * 10 <= (run->spans + span) * 11;
 }
 
-static bool is_direct(const struct gsn_window *window, const struct run *run)
+static bool is_direct(
+	const struct gsn_load_plan *plan, const struct gsn_window *window, const struct run *run)
 {
-	const struct gsn_piece *first = &window->pieces[run->read.first];
+	const struct gsn_view *first = &window->pieces[run->read.first];
 
+	if (plan->limits.compact == GPUSNAP_COMPACT_ALWAYS)
+		return false;
 	for (uint32_t i = 0; i < run->read.count; i++)
-		if (first[i].gathered || first[i].view.target - first[0].view.target !=
-						 first[i].view.source - first[0].view.source)
+		if (!gsn_view_is_contiguous(&first[i]) ||
+			first[i].target - first[0].target != first[i].source - first[0].source)
 			return false;
 	return run->needed == run->read.bytes;
 }
 
-static bool close_run(struct gsn_window *window, struct run *run)
+static bool close_run(const struct gsn_load_plan *plan, struct gsn_window *window, struct run *run)
 {
 	if (run->read.count == 0)
 		return true;
 	if (!reserve_one((void **)&window->reads, window->read_count, &window->read_room,
 		    sizeof *window->reads))
 		return false;
-	run->read.direct = is_direct(window, run);
+	run->read.direct = is_direct(plan, window, run);
 	window->reads[window->read_count++] = run->read;
 	*run = (struct run){0};
 	return true;
@@ -197,15 +196,15 @@ static gpusnap_status merge_reads(
 	bool ok = true;
 
 	for (uint32_t i = 0; ok && i < window->piece_count; i++) {
-		const struct gsn_view *piece = &window->pieces[i].view;
+		const struct gsn_view *piece = &window->pieces[i];
 
 		if (!gsn_view_is_read(piece))
 			break;
 		if (!joins_run(plan, &run, piece))
-			ok = close_run(window, &run);
+			ok = close_run(plan, window, &run);
 		extend_run(&run, piece, i);
 	}
-	if (ok && close_run(window, &run))
+	if (ok && close_run(plan, window, &run))
 		return GPUSNAP_OK;
 	return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the copy plan");
 }

@@ -21,22 +21,21 @@ struct gsn_plan_limits {
 	gpusnap_compact compact;
 };
 
-struct gsn_piece {
-	struct gsn_view view;
-	bool gathered; /* through a read buffer; else read to where it is copied from */
-};
-
 struct gsn_read {
 	uint32_t shard;
 	uint32_t first, count; /* pieces */
 	uint64_t offset, bytes;
-	bool direct; /* the file's bytes are the target's bytes from pieces[first].view.target on */
+	/*
+	 * The file's bytes are the target's bytes from pieces[first].target on: reading them
+	 * there is all the compaction that they need.
+	 */
+	bool direct;
 };
 
 struct gsn_window {
 	uint64_t target, bytes;
 	size_t piece_count, piece_room;
-	struct gsn_piece *pieces; /* by file and offset; those that need no read are last */
+	struct gsn_view *pieces; /* by file and offset; those that need no read are last */
 	size_t read_count, read_room;
 	struct gsn_read *reads;
 };

@@ -13,8 +13,8 @@
 #include "loader/tensor_view.h"
 
 struct gsn_load_job {
-	const struct gsn_checkpoint *checkpoint;
-	const struct gsn_view *views; /* by target */
+	struct gsn_checkpoint *checkpoint; /* its files are made direct, or mapped */
+	const struct gsn_view *views;	   /* by target */
 	size_t view_count;
 	uint64_t bytes;		 /* of all targets */
 	gpusnap_address address; /* of target 0 */
@@ -23,7 +23,7 @@ struct gsn_load_job {
 	const gpusnap_io_options *io;
 };
 
-/* Adds copies, bytes_read and io to *report. On failure the targets hold anything. */
+/* Adds copies, runs, bytes_read and io to *report. On failure the targets hold anything. */
 gpusnap_status gsn_load_run(
 	const struct gsn_load_job *job, gpusnap_load_report *report, gpusnap_error *err);
 

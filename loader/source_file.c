@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 
 gpusnap_status gsn_source_directory_check(const char *directory, gpusnap_error *err)
@@ -72,11 +75,29 @@ gpusnap_status gsn_source_file_open(const char *directory, const char *name,
 
 void gsn_source_file_close(struct gsn_source_file *file)
 {
+	if (file->map)
+		(void)munmap((void *)(uintptr_t)file->map, file->bytes);
+	file->map = NULL;
 	if (file->fd >= 0)
 		(void)close(file->fd);
 	gsn_free(file->path);
 	file->fd = -1;
 	file->path = NULL;
+}
+
+static gpusnap_status fail_read(
+	const struct gsn_source_file *file, uint64_t offset, int os_errno, gpusnap_error *err)
+{
+	return gsn_fail_os(err, GPUSNAP_E_IO, os_errno, "cannot read %s at %llu: %s", file->path,
+		(unsigned long long)offset, strerror(os_errno));
+}
+
+static gpusnap_status fail_end(
+	const struct gsn_source_file *file, uint64_t offset, gpusnap_error *err)
+{
+	return gsn_fail_at(err, GPUSNAP_E_IO, offset,
+		"%s ends at %llu, it had %llu bytes when the load began; load again", file->path,
+		(unsigned long long)offset, (unsigned long long)file->bytes);
 }
 
 gpusnap_status gsn_source_file_read(const struct gsn_source_file *file, void *bytes,
@@ -91,17 +112,86 @@ gpusnap_status gsn_source_file_read(const struct gsn_source_file *file, void *by
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return gsn_fail_os(err, GPUSNAP_E_IO, errno, "cannot read %s at %llu: %s",
-				file->path, (unsigned long long)(offset + done), strerror(errno));
+			return fail_read(file, offset + done, errno, err);
 		if (n == 0)
-			return gsn_fail_at(err, GPUSNAP_E_IO, offset + done,
-				"%s ends at %llu, it had %llu bytes when it was opened", file->path,
-				(unsigned long long)(offset + done),
-				(unsigned long long)file->bytes);
+			return fail_end(file, offset + done, err);
 		done += (uint64_t)n;
 	}
 	return GPUSNAP_OK;
 }
+
+/* ---- the mapping ---- */
+
+gpusnap_status gsn_source_file_map(struct gsn_source_file *file, gpusnap_error *err)
+{
+	void *map;
+
+	if (file->map || file->bytes == 0)
+		return GPUSNAP_OK;
+	map = mmap(NULL, file->bytes, PROT_READ, MAP_SHARED, file->fd, 0);
+	if (map == MAP_FAILED)
+		return gsn_fail_os(err, GPUSNAP_E_IO, errno,
+			"cannot map %s: %s; use another engine than mmap", file->path,
+			strerror(errno));
+	file->map = map;
+	return GPUSNAP_OK;
+}
+
+/* Have the kernel read ahead what is wanted next; that it may not is no failure. */
+static void advise(const struct gsn_source_file *file, uint64_t length, uint64_t offset)
+{
+	uint64_t begin = gsn_align_down(offset, (uint64_t)sysconf(_SC_PAGESIZE));
+
+	(void)madvise(
+		(void *)(uintptr_t)(file->map + begin), offset + length - begin, MADV_WILLNEED);
+}
+
+static gpusnap_status fail_mapped(
+	const struct gsn_source_file *file, uint64_t offset, int os_errno, gpusnap_error *err)
+{
+	struct stat st;
+
+	if (os_errno == EPERM || os_errno == ENOSYS)
+		return gsn_fail_os(err, GPUSNAP_E_UNSUPPORTED, os_errno,
+			"cannot copy out of a mapping: %s; use another engine than mmap",
+			strerror(os_errno));
+	if (fstat(file->fd, &st) == 0 && (uint64_t)st.st_size < file->bytes)
+		return fail_end(file, (uint64_t)st.st_size, err);
+	return fail_read(file, offset, os_errno == EFAULT ? EIO : os_errno, err);
+}
+
+/* The last page of a mapping reads as zeros beyond the file's end. */
+static gpusnap_status check_end(
+	const struct gsn_source_file *file, uint64_t end, gpusnap_error *err)
+{
+	struct stat st;
+
+	if (fstat(file->fd, &st))
+		return fail_read(file, end, errno, err);
+	return (uint64_t)st.st_size < end ? fail_end(file, (uint64_t)st.st_size, err) : GPUSNAP_OK;
+}
+
+gpusnap_status gsn_source_file_read_mapped(const struct gsn_source_file *file, void *bytes,
+	uint64_t length, uint64_t offset, gpusnap_error *err)
+{
+	uint64_t done = 0;
+
+	advise(file, length, offset);
+	while (done < length) {
+		struct iovec to = {(uint8_t *)bytes + done, length - done};
+		struct iovec from = {(void *)(uintptr_t)(file->map + offset + done), to.iov_len};
+		ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return fail_mapped(file, offset + done, n < 0 ? errno : EIO, err);
+		done += (uint64_t)n;
+	}
+	return check_end(file, offset + length, err);
+}
+
+/* ---- what became of the file ---- */
 
 gpusnap_status gsn_source_file_unchanged(const struct gsn_source_file *file, gpusnap_error *err)
 {

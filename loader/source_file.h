@@ -20,6 +20,7 @@ struct gsn_source_file {
 	dev_t device;
 	ino_t inode;
 	struct timespec modified;
+	const uint8_t *map; /* read-only; NULL: not mapped */
 };
 
 /* E_IO: missing, or not a directory. */
@@ -31,6 +32,16 @@ gpusnap_status gsn_source_file_open(const char *directory, const char *name,
 void gsn_source_file_close(struct gsn_source_file *file);
 /* Exactly `length` bytes, or E_IO that names the file and the offset. */
 gpusnap_status gsn_source_file_read(const struct gsn_source_file *file, void *bytes,
+	uint64_t length, uint64_t offset, gpusnap_error *err);
+/* Map the file, once. E_IO when the file system has no mappings. */
+gpusnap_status gsn_source_file_map(struct gsn_source_file *file, gpusnap_error *err);
+/*
+ * gsn_source_file_read() out of the mapping. The kernel does the copying: where a page cannot be
+ * had, because the file was truncated or the disk failed, it answers an error. No thread of ours
+ * ever touches the mapping, which would raise SIGBUS. E_UNSUPPORTED where the system does not let
+ * a process be copied from.
+ */
+gpusnap_status gsn_source_file_read_mapped(const struct gsn_source_file *file, void *bytes,
 	uint64_t length, uint64_t offset, gpusnap_error *err);
 /* E_IO when the path no longer leads to the file as it was opened. */
 gpusnap_status gsn_source_file_unchanged(const struct gsn_source_file *file, gpusnap_error *err);

@@ -15,6 +15,7 @@ static const char *const engine_names[] = {
 	[GPUSNAP_IO_URING] = "uring",
 	[GPUSNAP_IO_AIO] = "aio",
 	[GPUSNAP_IO_THREADS] = "threads",
+	[GPUSNAP_IO_MMAP] = "mmap",
 };
 static const char *const direct_names[] = {
 	[GPUSNAP_DIRECT_AUTO] = "auto",
@@ -36,7 +37,7 @@ gpusnap_status gpusnap_io_engine_parse(
 		}
 	}
 	return gsn_fail(err, GPUSNAP_E_INVALID,
-		"I/O engine '%s': must be auto, uring, aio or threads", name);
+		"I/O engine '%s': must be auto, uring, aio, threads or mmap", name);
 }
 
 const char *gpusnap_io_engine_name(gpusnap_io_engine engine)
@@ -72,6 +73,9 @@ static gpusnap_status check_limits(const gpusnap_io_options *options, gpusnap_er
 	if (options->engine == GPUSNAP_IO_AIO && options->direct == GPUSNAP_DIRECT_OFF)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"I/O options: engine aio serves direct I/O only, and direct is off");
+	if (options->engine == GPUSNAP_IO_MMAP && options->direct == GPUSNAP_DIRECT_ON)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"I/O options: engine mmap reads the page cache, and direct is on");
 	if (options->depth > GSN_IO_DEPTH_MAX)
 		return gsn_fail(err, GPUSNAP_E_LIMIT, "I/O options: depth %u, at most %u",
 			options->depth, GSN_IO_DEPTH_MAX);
@@ -98,6 +102,8 @@ gpusnap_status gsn_io_options_resolve(
 		return status;
 	if (known.engine == GPUSNAP_IO_AIO)
 		known.direct = GPUSNAP_DIRECT_ON;
+	if (known.engine == GPUSNAP_IO_MMAP)
+		known.direct = GPUSNAP_DIRECT_OFF;
 	if (!known.depth)
 		known.depth = GSN_IO_DEPTH_DEFAULT;
 	if (!known.block_bytes)

@@ -150,6 +150,7 @@ static const struct gsn_ring_engine *const one_each[][2] = {
 	[GPUSNAP_IO_URING] = {&gsn_ring_uring, NULL},
 	[GPUSNAP_IO_AIO] = {&gsn_ring_aio, NULL},
 	[GPUSNAP_IO_THREADS] = {&gsn_ring_threads, NULL},
+	[GPUSNAP_IO_MMAP] = {NULL},
 };
 
 static const struct gsn_ring_engine *const *engine_candidates(gpusnap_io_engine wanted, bool direct)
@@ -201,6 +202,9 @@ gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, vo
 	struct refusals refusals = {.text = ""};
 	gpusnap_error latest;
 
+	if (options->engine == GPUSNAP_IO_MMAP)
+		return gsn_fail(err, GPUSNAP_E_UNSUPPORTED,
+			"I/O engine mmap reads checkpoints only; choose another for snapshots");
 	for (; *candidate; candidate++) {
 		gpusnap_status status = gsn_ring_open_engine(*candidate, options, probe_fd, memory,
 			memory_bytes, out, ret_report, &latest);

@@ -162,7 +162,8 @@ static error_t parse_io(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option io_option_table[] = {
-	{"io", KEY_IO, "ENGINE", 0, "auto, uring, aio (direct I/O only) or threads [auto]", 70},
+	{"io", KEY_IO, "ENGINE", 0,
+		"auto, uring, aio (direct I/O only), threads or, to load, mmap [auto]", 70},
 	{"direct", KEY_DIRECT, "WHEN", 0, "Bypass the page cache: auto, on or off [auto]", 70},
 	{"depth", KEY_DEPTH, "N", 0, "Requests in flight [8]", 70},
 	{"block-size", KEY_BLOCK_SIZE, "SIZE", 0, "Bytes of one request [4M]", 70},

@@ -25,18 +25,18 @@ static inline void plan_run_read(const struct gsn_window *window, const struct g
 	ck_assert_ptr_nonnull(buffer);
 	memcpy(buffer, file + read->offset, read->bytes);
 	for (uint32_t i = 0; i < read->count; i++) {
-		const struct gsn_view *view = &window->pieces[read->first + i].view;
+		const struct gsn_view *view = &window->pieces[read->first + i];
 		uint64_t skip = view->source - read->offset;
 
 		ck_assert_uint_eq(view->shard, read->shard);
 		ck_assert_uint_le(skip + gsn_view_span(view), read->bytes);
 		if (read->direct)
-			ck_assert(!window->pieces[read->first + i].gathered);
+			ck_assert(gsn_view_is_contiguous(view));
 		else
 			gsn_gather(view, buffer + skip, targets + view->target);
 	}
 	if (read->direct)
-		memcpy(targets + window->pieces[read->first].view.target, buffer, read->bytes);
+		memcpy(targets + window->pieces[read->first].target, buffer, read->bytes);
 	free(buffer);
 }
 
@@ -48,7 +48,7 @@ static inline void plan_run_window(const struct gsn_window *window,
 
 	ck_assert_uint_le(window->bytes, limits->slot_bytes);
 	for (size_t i = 0; i < window->piece_count; i++) {
-		const struct gsn_view *view = &window->pieces[i].view;
+		const struct gsn_view *view = &window->pieces[i];
 
 		ck_assert_uint_ge(view->target, window->target);
 		ck_assert_uint_le(
@@ -69,7 +69,7 @@ static inline void plan_run_window(const struct gsn_window *window,
 		totals->direct_reads += read->direct;
 	}
 	for (size_t i = read_pieces; i < window->piece_count; i++)
-		ck_assert(!gsn_view_is_read(&window->pieces[i].view));
+		ck_assert(!gsn_view_is_read(&window->pieces[i]));
 	totals->windows++;
 	totals->reads += window->read_count;
 	totals->pieces += window->piece_count;

@@ -22,7 +22,7 @@ static void refuse(const char *folder, gpusnap_status expected, const char *text
 	struct gsn_checkpoint checkpoint;
 	gpusnap_error err;
 
-	ck_fails(gsn_checkpoint_open(folder, &checkpoint, &err), expected, text);
+	ck_fails(gsn_checkpoint_open(folder, NULL, &checkpoint, &err), expected, text);
 	tempdir_remove(folder);
 }
 
@@ -33,7 +33,7 @@ START_TEST(tensors_are_found_where_the_files_hold_them)
 	struct gsn_checkpoint checkpoint;
 	gpusnap_error err;
 
-	ck_ok(gsn_checkpoint_open(directory, &checkpoint, &err));
+	ck_ok(gsn_checkpoint_open(directory, NULL, &checkpoint, &err));
 	ck_assert_uint_eq(checkpoint.shard_count, 4);
 	ck_assert_uint_eq(checkpoint.tensor_count, expected->tensor_count);
 	for (size_t i = 0; i < expected->tensor_count; i++) {
@@ -63,7 +63,8 @@ START_TEST(order_follows_numbers_inside_names)
 	size_t second, tenth;
 	gpusnap_error err;
 
-	ck_ok(gsn_checkpoint_open(GPUSNAP_TEST_DATA "/checkpoints/qwen3_moe", &checkpoint, &err));
+	ck_ok(gsn_checkpoint_open(
+		GPUSNAP_TEST_DATA "/checkpoints/qwen3_moe", NULL, &checkpoint, &err));
 	second = (size_t)(gsn_checkpoint_find(
 				  &checkpoint, "model.layers.0.mlp.experts.2.up_proj.weight") -
 			  checkpoint.tensors);
@@ -83,10 +84,11 @@ START_TEST(directories_that_are_none_are_refused)
 
 	tempdir_make(folder, scratch);
 	tempdir_join(path, folder, "absent");
-	ck_fails(gsn_checkpoint_open(path, &checkpoint, &err), GPUSNAP_E_IO,
+	ck_fails(gsn_checkpoint_open(path, NULL, &checkpoint, &err), GPUSNAP_E_IO,
 		"No such file or directory");
 	file_write(path, "x", 1);
-	ck_fails(gsn_checkpoint_open(path, &checkpoint, &err), GPUSNAP_E_IO, "is not a directory");
+	ck_fails(gsn_checkpoint_open(path, NULL, &checkpoint, &err), GPUSNAP_E_IO,
+		"is not a directory");
 	refuse(folder, GPUSNAP_E_IO,
 		"holds neither model.safetensors.index.json nor model.safetensors");
 }
@@ -102,7 +104,7 @@ START_TEST(links_are_followed_and_dangling_ones_named)
 	tempdir_join(link, folder, SHARD_2);
 	tempdir_join(blob, folder, "0a1b2c");
 	assert(rename(link, blob) == 0 && symlink("0a1b2c", link) == 0);
-	ck_ok(gsn_checkpoint_open(folder, &checkpoint, &err));
+	ck_ok(gsn_checkpoint_open(folder, NULL, &checkpoint, &err));
 	ck_ok(gsn_checkpoint_unchanged(&checkpoint, &err));
 	gsn_checkpoint_close(&checkpoint);
 	assert(unlink(blob) == 0);

@@ -44,13 +44,16 @@ typedef struct gpusnap_load_options {
 	}
 
 typedef struct gpusnap_load_report {
-	uint64_t tensors;     /* of the checkpoint that this rank uses */
-	uint64_t views;	      /* slices of tensors that make up the buffers */
-	uint64_t copies;      /* host-to-device copies issued */
-	uint64_t bytes;	      /* of the buffers */
-	uint64_t bytes_read;  /* from the files */
-	uint64_t predictions; /* tensors of layers for multi-token prediction: kept as they are */
-	uint64_t padding;     /* bytes of the buffers that no tensor fills: record "padding" */
+	uint64_t tensors;      /* of the checkpoint that this rank uses */
+	uint64_t views;	       /* slices of tensors that make up the buffers: copies, one by one */
+	uint64_t compacted;    /* views that were made contiguous on the way */
+	uint64_t runs;	       /* of neighbouring file bytes, each read at once */
+	uint64_t copies;       /* host-to-device copies issued */
+	uint64_t bytes;	       /* of the buffers: what is copied to the device */
+	uint64_t bytes_needed; /* of the files, by the views */
+	uint64_t bytes_read;   /* from the files */
+	uint64_t predictions;  /* tensors of layers for multi-token prediction: kept as they are */
+	uint64_t padding;      /* bytes of the buffers that no tensor fills: record "padding" */
 	double seconds;
 	gpusnap_io_report io;
 	/* Why the model has no MoE layers: experts are kept tensor by tensor. NULL: it has. Static.

@@ -17,6 +17,7 @@ typedef enum gpusnap_io_engine {
 	GPUSNAP_IO_URING,   /* io_uring, registered buffers where the memory limit allows */
 	GPUSNAP_IO_AIO,	    /* Linux AIO; with O_DIRECT only, which it therefore asks for */
 	GPUSNAP_IO_THREADS, /* pread/pwrite by worker threads */
+	GPUSNAP_IO_MMAP,    /* gpusnap_load() only: out of a mapping of the page cache */
 } gpusnap_io_engine;
 
 typedef enum gpusnap_io_direct {
@@ -43,7 +44,7 @@ typedef struct gpusnap_io_options {
 
 /* What was used, and why. */
 typedef struct gpusnap_io_report {
-	const char *engine; /* "uring", "aio", "threads"; static */
+	const char *engine; /* "uring", "aio", "threads", "mmap"; static */
 	bool direct;
 	char file_system[16];	      /* "ext4", "tmpfs", ... or its magic number */
 	uint32_t alignment;	      /* that direct I/O needs there; 0 when it is cached */
@@ -56,7 +57,7 @@ typedef struct gpusnap_io_report {
 	char reason[400]; /* why this engine and not those before it, why direct or not; for -v */
 } gpusnap_io_report;
 
-/** "auto", "uring", "aio", "threads". E_INVALID otherwise. */
+/** "auto", "uring", "aio", "threads", "mmap". E_INVALID otherwise. */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_io_engine_parse(
 	const char *name, gpusnap_io_engine *ret_engine, gpusnap_error *err);
 /** "auto", "on", "off". */

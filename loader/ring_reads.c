@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "loader/ring_reads.h"
+
+#include <string.h>
+
+#include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
+#include "formats/base/fail.h"
+#include "loader/gather.h"
+#include "snapshot/io_options.h"
+#include "snapshot/ring.h"
+
+/* Together with the slots well under the 512 MiB that staging may take. */
+#define CHUNK_BYTES_MAX (256ull << 20)
+/*
+ * Where the caller does not say how many requests may be in flight, short ones may be so many:
+ * disks want bytes in flight, whatever the requests.
+ */
+#define SHORT_DEPTH 64u
+
+/* Memory that reads are placed in one after another; free again when the last is gathered. */
+struct chunk {
+	uint8_t *memory;
+	uint64_t used;
+	uint32_t left; /* reads in it */
+};
+
+/* A run in flight, or landed and to be gathered. Direct ones into a cached file use no chunk. */
+struct flight {
+	struct chunk *chunk; /* NULL: it goes to the slot itself */
+	struct gsn_load_slot *slot;
+	const struct gsn_read *read;
+	uint8_t *memory;
+	uint64_t skipped; /* bytes before the run's first, read for alignment */
+	uint64_t length;
+};
+
+struct reader {
+	struct gsn_load_stage *stage;
+	const struct gsn_direct_choice *choices;
+	uint32_t depth;
+	uint32_t chunk_count;
+	struct chunk *chunks;
+	struct chunk *filling; /* NULL: take the next free one */
+	uint32_t free_count, ready_count;
+	struct flight *flights;
+	struct flight **free;  /* a stack */
+	struct flight **ready; /* landed, to be gathered */
+	uint64_t bytes_in_flight;
+	uint32_t slot;	/* number of the slot whose reads are being submitted */
+	bool exhausted; /* no window is left to open */
+	struct gsn_ring *ring;
+};
+
+/* ---- setting up ---- */
+
+/* A run may be widened to the alignment of direct I/O at both ends. */
+static uint64_t chunk_bytes(const struct gsn_load_stage *stage)
+{
+	return stage->limits.read_bytes + 2 * (uint64_t)GSN_DIRECT_ALIGN;
+}
+
+static uint32_t chunk_count(const struct gsn_load_stage *stage)
+{
+	uint64_t all = gsn_ceil_div(gsn_max(stage->job->bytes, 1), stage->limits.read_bytes);
+	uint64_t count = gsn_min(2ull * stage->io.depth, 2 * all + 2);
+
+	return (uint32_t)gsn_min(count, CHUNK_BYTES_MAX / stage->limits.read_bytes);
+}
+
+uint64_t gsn_ring_reads_memory(const struct gsn_load_stage *stage)
+{
+	return chunk_count(stage) * chunk_bytes(stage);
+}
+
+static gpusnap_status open_tables(struct reader *reader, gpusnap_error *err)
+{
+	const struct gsn_load_stage *stage = reader->stage;
+	uint32_t flights = 2 * reader->depth;
+
+	reader->chunk_count = chunk_count(stage);
+	reader->chunks = gsn_alloc(reader->chunk_count, sizeof *reader->chunks);
+	reader->flights = gsn_alloc(flights, sizeof *reader->flights);
+	reader->free = gsn_alloc(flights, sizeof(struct flight *));
+	reader->ready = gsn_alloc(flights, sizeof(struct flight *));
+	if (!reader->chunks || !reader->flights || !reader->free || !reader->ready)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u reads", flights);
+	for (uint32_t i = 0; i < reader->chunk_count; i++)
+		reader->chunks[i].memory = stage->reader_memory + i * chunk_bytes(stage);
+	for (uint32_t i = 0; i < flights; i++)
+		reader->free[reader->free_count++] = &reader->flights[i];
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status open_reader(struct reader *reader, gpusnap_error *err)
+{
+	struct gsn_load_stage *stage = reader->stage;
+	gpusnap_io_options io = stage->io;
+	gpusnap_status st = open_tables(reader, err);
+
+	io.depth = reader->depth;
+	if (!st)
+		st = gsn_ring_open(&io, stage->job->checkpoint->shards[0].file.fd, stage->arena,
+			stage->arena_bytes, &reader->ring, &stage->report->io, err);
+	if (!st)
+		gsn_io_report_add(&stage->report->io, &reader->choices[0]);
+	return st;
+}
+
+static void close_reader(struct reader *reader)
+{
+	gsn_ring_close(reader->ring);
+	gsn_free(reader->chunks);
+	gsn_free(reader->flights);
+	gsn_free((void *)reader->free);
+	gsn_free((void *)reader->ready);
+}
+
+/* ---- reads ---- */
+
+/* The chunk that takes so many bytes; NULL when all are in use. */
+static struct chunk *chunk_for(struct reader *reader, uint64_t bytes)
+{
+	struct chunk *chunk = reader->filling;
+
+	if (chunk && chunk->used + bytes <= chunk_bytes(reader->stage))
+		return chunk;
+	for (uint32_t i = 0; i < reader->chunk_count; i++)
+		if (reader->chunks[i].left == 0) {
+			reader->chunks[i].used = 0;
+			return reader->filling = &reader->chunks[i];
+		}
+	return NULL;
+}
+
+/* Where the run goes and which bytes of the file that takes; false when there is no room. */
+static bool place_read(struct reader *reader, struct flight *flight, uint64_t *ret_offset)
+{
+	const struct gsn_read *read = flight->read;
+	uint32_t alignment = reader->choices[read->shard].alignment;
+
+	*ret_offset = read->offset;
+	flight->length = read->bytes;
+	if (reader->choices[read->shard].direct) {
+		*ret_offset = gsn_align_down(read->offset, alignment);
+		flight->skipped = read->offset - *ret_offset;
+		flight->length = gsn_align_up(flight->skipped + read->bytes, alignment);
+	} else if (read->direct) {
+		const struct gsn_view *first = &flight->slot->window.pieces[read->first];
+
+		flight->memory = gsn_load_slot_target(flight->slot, first);
+		return true;
+	}
+	flight->chunk = chunk_for(reader, flight->length);
+	if (!flight->chunk)
+		return false;
+	flight->memory = flight->chunk->memory + flight->chunk->used;
+	return true;
+}
+
+static gpusnap_status submit_read(
+	struct reader *reader, struct gsn_load_slot *slot, bool *ret_submitted, gpusnap_error *err)
+{
+	const struct gsn_read *read = &slot->window.reads[slot->next_read];
+	struct flight *flight = reader->free[reader->free_count - 1];
+	struct gsn_ring_request request = {
+		.op = GSN_RING_READ,
+		.fd = reader->stage->job->checkpoint->shards[read->shard].file.fd,
+		.tag = flight,
+	};
+	gpusnap_status st;
+
+	*flight = (struct flight){.slot = slot, .read = read};
+	*ret_submitted = place_read(reader, flight, &request.offset);
+	if (!*ret_submitted)
+		return GPUSNAP_OK;
+	request.memory = flight->memory;
+	request.length = flight->length;
+	st = gsn_ring_submit(reader->ring, &request, err);
+	if (st)
+		return st;
+	if (flight->chunk) {
+		flight->chunk->used += gsn_align_up(flight->length, GSN_DIRECT_ALIGN);
+		flight->chunk->left++;
+	}
+	reader->bytes_in_flight += flight->length;
+	reader->free_count--;
+	slot->next_read++;
+	return GPUSNAP_OK;
+}
+
+static bool has_reads(const struct gsn_load_slot *slot)
+{
+	return slot->open && slot->next_read < slot->window.read_count;
+}
+
+/* The slot that has a read to submit, opening the next window when there is room; NULL: none. */
+static gpusnap_status slot_to_read(
+	struct reader *reader, struct gsn_load_slot **ret_slot, gpusnap_error *err)
+{
+	struct gsn_load_slot *slot = &reader->stage->slots[reader->slot];
+	gpusnap_status st = GPUSNAP_OK;
+	bool more;
+
+	if (slot->open && !has_reads(slot)) {
+		reader->slot = (reader->slot + 1) % GSN_LOAD_SLOTS;
+		slot = &reader->stage->slots[reader->slot];
+	}
+	while (!st && !slot->open && !reader->exhausted) {
+		st = gsn_load_stage_next(reader->stage, slot, &more, err);
+		reader->exhausted = !more;
+	}
+	*ret_slot = !st && has_reads(slot) ? slot : NULL;
+	return st;
+}
+
+/* As many bytes as requests of full length may have, in as many requests as the ring takes. */
+static bool may_submit(const struct reader *reader)
+{
+	const struct gsn_load_stage *stage = reader->stage;
+
+	return reader->free_count && gsn_ring_in_flight(reader->ring) < reader->depth &&
+	       reader->bytes_in_flight < stage->io.depth * stage->limits.read_bytes;
+}
+
+static gpusnap_status submit_reads(struct reader *reader, gpusnap_error *err)
+{
+	bool submitted = true;
+
+	while (submitted && may_submit(reader)) {
+		struct gsn_load_slot *slot;
+		gpusnap_status st = slot_to_read(reader, &slot, err);
+
+		if (!st && slot)
+			st = submit_read(reader, slot, &submitted, err);
+		if (st || !slot)
+			return st;
+	}
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status check_completion(const struct reader *reader,
+	const struct gsn_ring_completion *completion, gpusnap_error *err)
+{
+	const struct flight *flight = completion->tag;
+	const struct gsn_read *read = flight->read;
+	const struct gsn_source_file *file =
+		&reader->stage->job->checkpoint->shards[read->shard].file;
+
+	if (completion->status)
+		return gsn_fail_os(err, completion->status, completion->os_errno,
+			"cannot read %s at %llu: %s", file->path, (unsigned long long)read->offset,
+			strerror(completion->os_errno));
+	if (completion->done < flight->skipped + read->bytes)
+		return gsn_fail_at(err, GPUSNAP_E_IO, read->offset,
+			"%s ends before %llu, it had %llu bytes when the load began; load again",
+			file->path, (unsigned long long)(read->offset + read->bytes),
+			(unsigned long long)file->bytes);
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status release_flight(
+	struct reader *reader, struct flight *flight, gpusnap_error *err)
+{
+	struct gsn_load_slot *slot = flight->slot;
+
+	if (flight->chunk)
+		flight->chunk->left--;
+	reader->free[reader->free_count++] = flight;
+	slot->left--;
+	return slot->left ? GPUSNAP_OK : gsn_load_stage_send(reader->stage, slot, err);
+}
+
+/* Wait for one run; one that landed in the slot itself is done, others become ready. */
+static gpusnap_status reap_read(struct reader *reader, gpusnap_error *err)
+{
+	struct gsn_ring_completion completion;
+	struct flight *flight;
+	gpusnap_status st = gsn_ring_wait(reader->ring, &completion, err);
+
+	if (!st)
+		st = check_completion(reader, &completion, err);
+	if (st)
+		return st;
+	flight = completion.tag;
+	reader->bytes_in_flight -= flight->length;
+	reader->stage->report->bytes_read += completion.done;
+	if (!flight->chunk)
+		return release_flight(reader, flight, err);
+	reader->ready[reader->ready_count++] = flight;
+	return GPUSNAP_OK;
+}
+
+/* ---- gathering ---- */
+
+static void gather_task(void *argument, uint64_t task)
+{
+	const struct reader *reader = argument;
+	const struct flight *flight = reader->ready[task];
+	const struct gsn_read *read = flight->read;
+	const struct gsn_view *pieces = &flight->slot->window.pieces[read->first];
+
+	for (uint32_t i = 0; i < read->count; i++) {
+		const struct gsn_view *view = &pieces[i];
+
+		gsn_gather(view, flight->memory + flight->skipped + (view->source - read->offset),
+			gsn_load_slot_target(flight->slot, view));
+	}
+}
+
+static gpusnap_status gather_ready(struct reader *reader, gpusnap_error *err)
+{
+	gpusnap_status st = GPUSNAP_OK;
+
+	if (reader->ready_count)
+		gsn_pool_run(reader->stage->pool, gather_task, reader, reader->ready_count);
+	while (!st && reader->ready_count)
+		st = release_flight(reader, reader->ready[--reader->ready_count], err);
+	return st;
+}
+
+/* ---- the loop ---- */
+
+/* Wait for half of what is in flight, refill the ring, and gather while the disk works. */
+static gpusnap_status advance(struct reader *reader, gpusnap_error *err)
+{
+	uint32_t wanted = (gsn_ring_in_flight(reader->ring) + 1) / 2;
+	gpusnap_status st = GPUSNAP_OK;
+
+	while (!st && wanted--)
+		st = reap_read(reader, err);
+	if (!st)
+		st = submit_reads(reader, err);
+	if (!st)
+		st = gather_ready(reader, err);
+	return st;
+}
+
+gpusnap_status gsn_ring_reads_run(
+	struct gsn_load_stage *stage, const struct gsn_direct_choice *choices, gpusnap_error *err)
+{
+	struct reader reader = {
+		.stage = stage,
+		.choices = choices,
+		.depth = stage->job->io && stage->job->io->depth
+				 ? stage->io.depth
+				 : (uint32_t)gsn_max(stage->io.depth, SHORT_DEPTH),
+	};
+	gpusnap_status st = open_reader(&reader, err);
+
+	while (!st && (!reader.exhausted || gsn_ring_in_flight(reader.ring))) {
+		st = submit_reads(&reader, err);
+		if (!st && gsn_ring_in_flight(reader.ring))
+			st = advance(&reader, err);
+	}
+	close_reader(&reader);
+	return st;
+}
