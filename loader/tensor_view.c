@@ -79,6 +79,19 @@ uint64_t gsn_view_span(const struct gsn_view *view)
 	return span;
 }
 
+uint64_t gsn_view_needed(const struct gsn_view *view)
+{
+	const struct gsn_scale_map *map = &view->scale;
+
+	if (!gsn_view_is_read(view) || gsn_view_target_bytes(view) == 0)
+		return 0;
+	if (view->kind == GSN_VIEW_SCALE)
+		return blocks_touched(map->phase_n, view->count[1], map->ratio_n) *
+		       blocks_touched(map->phase_k, view->count[2], map->ratio_k) *
+		       (gpusnap_dtype_bits(map->dtype) / 8);
+	return view->count[0] * view->count[1] * view->count[2] * view->run;
+}
+
 bool gsn_view_is_contiguous(const struct gsn_view *view)
 {
 	return view->kind == GSN_VIEW_COPY && view->pad == 0 &&

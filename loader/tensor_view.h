@@ -74,6 +74,8 @@ uint64_t gsn_view_claim(const struct gsn_view *view);
 bool gsn_view_is_read(const struct gsn_view *view);
 /* Bytes of the file from the first to the last one that it needs. */
 uint64_t gsn_view_span(const struct gsn_view *view);
+/* Bytes of the file that it uses: the span without its gaps. */
+uint64_t gsn_view_needed(const struct gsn_view *view);
 /* The bytes lie in the file as they lie at the target. */
 bool gsn_view_is_contiguous(const struct gsn_view *view);
 

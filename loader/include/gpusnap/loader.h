@@ -2,14 +2,15 @@
 #ifndef GPUSNAP_LOADER_H
 #define GPUSNAP_LOADER_H
 /*
- * Loading a Hugging Face checkpoint directory (config.json, safetensors shards, index) into the
- * buffers of one tensor- and expert-parallel rank, fused as serving engines do.
+ * Loading a Hugging Face checkpoint (config.json, safetensors shards, index) into the buffers of
+ * one tensor- and expert-parallel rank, fused as serving engines do.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <gpusnap/io.h>
+#include <gpusnap/json.h>
 #include <gpusnap/mask.h>
 #include <gpusnap/moe.h>
 #include <gpusnap/registry.h>
@@ -79,7 +80,9 @@ typedef struct gpusnap_loaded {
 } gpusnap_loaded;
 
 /**
- * Load `directory` into a new region tagged "weights" of the registry.
+ * Load the checkpoint at `path` into a new region tagged "weights" of the registry: a directory, a
+ * model's folder in a Hugging Face cache, or one safetensors file, which is of an unknown family
+ * when no config.json lies beside it (see loader/loading.md).
  *
  * Of qwen2_moe, qwen3_moe, mixtral, glm4_moe, deepseek_v3, deepseek_v4 and gpt_oss the experts are
  * fused and the layers described. What is to be added once lives on one rank: a shared expert on
@@ -93,14 +96,24 @@ typedef struct gpusnap_loaded {
  * E_IO: a file is missing, truncated, or changes during the load; E_FORMAT: config, index or shard
  * malformed, a tensor missing, of the wrong dtype or shape, or unexpected and strict;
  * E_UNSUPPORTED: a dtype, activation or score that is not known; E_INVALID: more ranks than
- * experts, scale blocks that no slice can keep, ranks that are not the registry's. On failure the
- * registry is as before.
+ * experts, scale blocks that no slice can keep, ranks that are not the registry's, a snapshot.
+ * On failure the registry is as before.
  * @param ret_loaded  filled on success; gpusnap_loaded_release().
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_load(gpusnap_registry *registry,
-	const char *directory, const gpusnap_load_options *options, gpusnap_loaded *ret_loaded,
+	const char *path, const gpusnap_load_options *options, gpusnap_loaded *ret_loaded,
 	gpusnap_error *err);
 GPUSNAP_API void gpusnap_loaded_release(gpusnap_loaded *loaded);
+
+/**
+ * What gpusnap_load() would do with the same arguments: buffers, views, runs, copies and bytes, as
+ * JSON described in loader/loading.md. Reads headers only, and needs no device.
+ * @param details   list each view and each run as well: about 500 bytes of JSON a view.
+ * @param ret_json  owned by the caller; gpusnap_json_free().
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_load_describe(const char *path,
+	const gpusnap_load_options *options, bool details, gpusnap_json **ret_json,
+	gpusnap_error *err);
 
 #ifdef __cplusplus
 }
