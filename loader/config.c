@@ -415,8 +415,7 @@ gpusnap_status gsn_config_none(struct gsn_config *ret_config, gpusnap_error *err
 
 	if (!model_type)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's type");
-	*ret_config = (struct gsn_config){
-		.family = &gsn_family_unknown, .model_type = model_type};
+	*ret_config = (struct gsn_config){.family = &gsn_family_unknown, .model_type = model_type};
 	return GPUSNAP_OK;
 }
 

@@ -16,7 +16,7 @@ struct description {
 	const struct gsn_load_input *input;
 	struct gsn_plan_limits limits;
 	bool details;
-	gpusnap_json *json; /* the result */
+	gpusnap_json *json;   /* the result */
 	gpusnap_json **views; /* lists of the buffers' views, borrowed from the result; or NULL */
 };
 
@@ -88,11 +88,11 @@ static bool describe_buffer(
 	struct description *d, gpusnap_json *list, uint32_t index, uint64_t views)
 {
 	const struct gsn_buffer_plan *buffer = &d->input->state.buffers[index];
-	gpusnap_json *json = gpusnap_json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:I}", "name",
-		buffer->name, "role", gpusnap_role_name(buffer->role), "dtype",
-		gpusnap_dtype_name(buffer->dtype), "shape", describe_shape(buffer), "offset",
-		(long long)buffer->offset, "bytes", (long long)buffer->bytes, "views",
-		(long long)views);
+	gpusnap_json *json =
+		gpusnap_json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:I}", "name", buffer->name, "role",
+			gpusnap_role_name(buffer->role), "dtype", gpusnap_dtype_name(buffer->dtype),
+			"shape", describe_shape(buffer), "offset", (long long)buffer->offset,
+			"bytes", (long long)buffer->bytes, "views", (long long)views);
 
 	if (!json || !append(list, json))
 		return false;
@@ -178,8 +178,7 @@ struct totals {
 	uint64_t copies, runs, read;
 };
 
-static gpusnap_json *describe_window(
-	const struct description *d, const struct gsn_window *window)
+static gpusnap_json *describe_window(const struct description *d, const struct gsn_window *window)
 {
 	gpusnap_json *runs = gpusnap_json_pack("[]");
 	bool ok = runs;
@@ -187,11 +186,11 @@ static gpusnap_json *describe_window(
 	for (size_t i = 0; ok && i < window->read_count; i++) {
 		const struct gsn_read *read = &window->reads[i];
 
-		ok = append(runs,
-			gpusnap_json_pack("{s:s,s:I,s:I,s:I,s:b}", "file",
-				d->input->checkpoint.shards[read->shard].name, "offset",
-				(long long)read->offset, "bytes", (long long)read->bytes, "pieces",
-				(long long)read->count, "direct", read->direct));
+		ok = append(
+			runs, gpusnap_json_pack("{s:s,s:I,s:I,s:I,s:b}", "file",
+				      d->input->checkpoint.shards[read->shard].name, "offset",
+				      (long long)read->offset, "bytes", (long long)read->bytes,
+				      "pieces", (long long)read->count, "direct", read->direct));
 	}
 	if (!ok) {
 		gpusnap_json_free(runs);
@@ -271,13 +270,13 @@ static gpusnap_status describe(struct description *d, gpusnap_error *err)
 	gpusnap_status st;
 
 	gsn_load_input_report(input, &report);
-	d->json = gpusnap_json_pack("{s:s,s:o,s:s,s:s?,s:[I,I],s:[I,I],s:s,s:I,s:I,s:I}", "directory",
-		input->source.directory, "files", describe_files(&input->checkpoint), "model_type",
-		input->config.model_type, "note", report.note, "tp", (long long)rank->tp_rank,
-		(long long)rank->tp_size, "ep", (long long)rank->ep_rank, (long long)rank->ep_size,
-		"compact", words[d->limits.compact], "tensors", (long long)report.tensors,
-		"unexpected", (long long)input->state.unexpected_count, "predictions",
-		(long long)report.predictions);
+	d->json = gpusnap_json_pack("{s:s,s:o,s:s,s:s?,s:[I,I],s:[I,I],s:s,s:I,s:I,s:I}",
+		"directory", input->source.directory, "files", describe_files(&input->checkpoint),
+		"model_type", input->config.model_type, "note", report.note, "tp",
+		(long long)rank->tp_rank, (long long)rank->tp_size, "ep", (long long)rank->ep_rank,
+		(long long)rank->ep_size, "compact", words[d->limits.compact], "tensors",
+		(long long)report.tensors, "unexpected", (long long)input->state.unexpected_count,
+		"predictions", (long long)report.predictions);
 	d->views = d->details ? gsn_alloc(input->state.buffer_count, sizeof(gpusnap_json *)) : NULL;
 	if (!d->json || (d->details && !d->views))
 		return no_memory(err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpusnap load: a checkpoint directory becomes a snapshot of one rank. */
+/* gpusnap load: a checkpoint becomes a snapshot of one rank, or is planned only. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -9,17 +9,19 @@
 #include "tools/arguments.h"
 #include "tools/command.h"
 #include "tools/load_notes.h"
+#include "tools/load_table.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/server.h"
 
-enum { KEY_REPLACE = 0x200, KEY_RECORD };
+enum { KEY_REPLACE = 0x200, KEY_RECORD, KEY_PLAN };
 
 struct load_arguments {
 	struct common_options common;
 	gpusnap_load_options load;
 	bool replace;
 	bool record;
+	bool plan;
 	const char *directory;
 	const char *file;
 };
@@ -40,14 +42,19 @@ static error_t parse_load_command(int key, char *arg, struct argp_state *state)
 	case KEY_RECORD:
 		a->record = true;
 		return 0;
+	case KEY_PLAN:
+		a->plan = true;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (a->file)
 			argp_error(state, "DIR and FILE, not more: '%s'", arg);
 		*(a->directory ? &a->file : &a->directory) = arg;
 		return 0;
 	case ARGP_KEY_END:
-		if (!a->file)
-			argp_error(state, "DIR and FILE are needed");
+		if (a->plan && (a->file || a->record || a->replace))
+			argp_error(state, "--plan writes no FILE and records nothing");
+		if (!a->directory || (!a->plan && !a->file))
+			argp_error(state, "DIR and FILE are needed, or --plan DIR");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -97,6 +104,21 @@ static gpusnap_status load_and_save(struct server *server, struct load_arguments
 	return s;
 }
 
+static int print_plan(const char *command, const struct load_arguments *a)
+{
+	gpusnap_json *plan = NULL;
+	gpusnap_error err = {0};
+	int status;
+
+	if (gpusnap_load_describe(a->directory, &a->load, a->common.verbose, &plan, &err))
+		return output_error(command, a->common.json, &err);
+	if (a->common.json)
+		return output_json(plan, 0);
+	status = load_table_print(plan);
+	gpusnap_json_free(plan);
+	return status;
+}
+
 static int report(const struct load_arguments *a, const gpusnap_loaded *loaded,
 	const gpusnap_save_report *saved)
 {
@@ -104,6 +126,7 @@ static int report(const struct load_arguments *a, const gpusnap_loaded *loaded,
 	char root[GPUSNAP_DIGEST_TEXT];
 	char size[SIZE_TEXT];
 	char read[SIZE_TEXT];
+	char needed[SIZE_TEXT];
 	char file[SIZE_TEXT];
 
 	if (a->common.verbose) {
@@ -114,23 +137,27 @@ static int report(const struct load_arguments *a, const gpusnap_loaded *loaded,
 	if (a->common.json)
 		return output_json(
 			load_notes_add(
-				gpusnap_json_pack(
-					"{s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:b,s:{s:I,s:f,s:s}}",
+				gpusnap_json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:b,s:{"
+						  "s:I,s:f,s:s}}",
 					"tensors", (long long)load->tensors, "views",
-					(long long)load->views, "copies", (long long)load->copies,
-					"bytes", (long long)load->bytes, "bytes_read",
+					(long long)load->views, "compacted",
+					(long long)load->compacted, "runs", (long long)load->runs,
+					"copies", (long long)load->copies, "bytes",
+					(long long)load->bytes, "bytes_needed",
+					(long long)load->bytes_needed, "bytes_read",
 					(long long)load->bytes_read, "seconds", load->seconds,
 					"engine", load->io.engine, "direct", load->io.direct,
 					"snapshot", "bytes", (long long)saved->io.bytes, "seconds",
 					saved->io.seconds, "root", root),
 				loaded),
 			0);
-	(void)printf("loaded %llu tensors, %s: %llu views in %llu copies, %s read, %.3f s\n"
+	(void)printf("loaded %llu tensors, %s: %llu views in %llu copies, %s read of %s "
+		     "needed, %.3f s\n"
 		     "saved %s in %.3f s\nroot %s\n",
 		(unsigned long long)load->tensors, format_size(load->bytes, size),
 		(unsigned long long)load->views, (unsigned long long)load->copies,
-		format_size(load->bytes_read, read), load->seconds,
-		format_size(saved->io.bytes, file), saved->io.seconds, root);
+		format_size(load->bytes_read, read), format_size(load->bytes_needed, needed),
+		load->seconds, format_size(saved->io.bytes, file), saved->io.seconds, root);
 	return output_flush();
 }
 
@@ -138,15 +165,20 @@ int cmd_load(int argc, char **argv)
 {
 	static const struct argp_option options[] = {
 		{"replace", KEY_REPLACE, NULL, 0, "Replace FILE when it exists", 1},
+		{"plan", KEY_PLAN, NULL, 0,
+			"Print what would be read and copied, and load nothing; -v --json lists "
+			"each view and run",
+			1},
 		{"record", KEY_RECORD, NULL, 0, "Run the probe and store its record for validate",
 			1},
 		{0},
 	};
 	static const struct argp_child children[] = {
 		{&load_argp, 0, NULL, 0}, {&io_argp, 0, NULL, 0}, {&common_argp, 0, NULL, 0}, {0}};
-	static const struct argp argp = {options, parse_load_command, "DIR FILE",
-		"Load a checkpoint directory (config.json, safetensors shards, index) as one rank "
-		"holds it, experts fused, and write it to a snapshot.",
+	static const struct argp argp = {options, parse_load_command, "DIR FILE\n--plan DIR",
+		"Load a checkpoint (a directory, a model in a Hugging Face cache, or one "
+		"safetensors file) as one rank holds it, experts fused, and write it to a "
+		"snapshot. A snapshot is taken as it is, and proved.",
 		children, NULL, NULL};
 	struct load_arguments a = {.load = GPUSNAP_LOAD_OPTIONS_INIT};
 	struct server server = SERVER_INIT;
@@ -158,6 +190,8 @@ int cmd_load(int argc, char **argv)
 	a.load.io = (gpusnap_io_options)GPUSNAP_IO_OPTIONS_INIT;
 	if (argp_parse(&argp, argc, argv, 0, NULL, &a))
 		return 2;
+	if (a.plan)
+		return print_plan(argv[0], &a);
 	s = load_and_save(&server, &a, &saved, &err);
 	load_notes_print(argv[0], &server.loaded);
 	status =

@@ -90,11 +90,14 @@ static gpusnap_status start(struct server *server, struct serve_arguments *a,
 	char socket[ENDPOINT_PATH_MAX], gpusnap_error *err)
 {
 	struct target_options target = {0, a->socket};
-	gpusnap_status s = hold_state(server, a, err);
+	gpusnap_status s =
+		a->socket ? endpoint_select(&target, socket, err) : endpoint_prepare(socket, err);
 
+	/* Before the load, which may take minutes, it is known that one may listen there. */
 	if (!s)
-		s = a->socket ? endpoint_select(&target, socket, err)
-			      : endpoint_prepare(socket, err);
+		s = endpoint_check(socket, err);
+	if (!s)
+		s = hold_state(server, a, err);
 	return s ? s : server_listen(server, socket, a->allow_inject, err);
 }
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,14 @@ static gpusnap_status check_directory(const char *path, gpusnap_error *err)
 			"mode %04o): remove it",
 			path, (unsigned)getuid(), (unsigned)st.st_uid, st.st_mode & 07777);
 	return GPUSNAP_OK;
+}
+
+gpusnap_status endpoint_check(const char *path, gpusnap_error *err)
+{
+	char copy[ENDPOINT_PATH_MAX];
+
+	(void)snprintf(copy, sizeof copy, "%s", path);
+	return check_directory(dirname(copy), err);
 }
 
 gpusnap_status endpoint_prepare(char path[ENDPOINT_PATH_MAX], gpusnap_error *err)

@@ -33,6 +33,9 @@ void endpoint_list_free(struct endpoint_list *list);
 gpusnap_status endpoint_select(
 	const struct target_options *target, char path[ENDPOINT_PATH_MAX], gpusnap_error *err);
 
+/* May an agent of this user listen at `path`: its directory is there and closed to others. */
+gpusnap_status endpoint_check(const char *path, gpusnap_error *err);
+
 /* Path for an agent of this process; makes the directory. */
 gpusnap_status endpoint_prepare(char path[ENDPOINT_PATH_MAX], gpusnap_error *err);
 

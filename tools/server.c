@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tools/server.h"
 
+#include <sys/stat.h>
+
 #include "formats/base/fail.h"
 
 static const char masks_record[] = "unregistered_masks";
@@ -73,7 +75,7 @@ static gpusnap_status bind_model(struct server *server, gpusnap_error *err)
 	return s ? s : bind_masks(server, err);
 }
 
-gpusnap_status server_load(struct server *server, const char *device, const char *directory,
+static gpusnap_status load_checkpoint(struct server *server, const char *device, const char *path,
 	const gpusnap_load_options *options, gpusnap_error *err)
 {
 	gpusnap_registry_options registry_options = GPUSNAP_REGISTRY_OPTIONS_INIT;
@@ -88,7 +90,7 @@ gpusnap_status server_load(struct server *server, const char *device, const char
 	registry_options.ep_size = options->ep_size;
 	s = gpusnap_registry_create(server->device, &registry_options, &server->registry, err);
 	if (!s)
-		s = gpusnap_load(server->registry, directory, options, loaded, err);
+		s = gpusnap_load(server->registry, path, options, loaded, err);
 	if (!s && loaded->mask_count)
 		s = record_masks(server->registry, loaded, err);
 	if (!s)
@@ -106,7 +108,80 @@ gpusnap_status server_from_snapshot(struct server *server, const char *device,
 	if (!s)
 		s = gpusnap_registry_from_open(server->device, snapshot, &registry_options, io,
 			&server->registry, &report, err);
-	return s ? s : bind_model(server, err);
+	if (s)
+		return s;
+	server->loaded.report = (gpusnap_load_report){
+		.bytes = report.state_bytes,
+		.bytes_needed = report.io.bytes,
+		.bytes_read = report.io.bytes,
+		.seconds = report.io.seconds,
+		.io = report.io,
+	};
+	return bind_model(server, err);
+}
+
+/* ---- a snapshot in the place of a checkpoint ---- */
+
+/* NULL in *ret_snapshot: the path leads to something else. */
+static gpusnap_status try_snapshot(
+	const char *path, gpusnap_snapshot **ret_snapshot, gpusnap_error *err)
+{
+	struct stat st;
+	gpusnap_status s;
+
+	*ret_snapshot = NULL;
+	if (stat(path, &st) || !S_ISREG(st.st_mode))
+		return GPUSNAP_OK;
+	s = gpusnap_snapshot_open(path, ret_snapshot, err);
+	return s == GPUSNAP_E_FORMAT ? GPUSNAP_OK : s;
+}
+
+/* A snapshot is the state of one rank already: it cannot be cut into others. */
+static gpusnap_status check_snapshot_rank(
+	const gpusnap_snapshot *snapshot, const gpusnap_load_options *options, gpusnap_error *err)
+{
+	const gpusnap_plan *plan = gpusnap_snapshot_plan(snapshot);
+	bool same_tp = options->tp_size == plan->tp_size && options->tp_rank == plan->tp_rank;
+	bool same_ep = options->ep_size == plan->ep_size && options->ep_rank == plan->ep_rank;
+
+	if ((same_tp || !options->tp_size) && (same_ep || !options->ep_size))
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"'%s' is a snapshot of rank tp %u/%u ep %u/%u, but tp %u/%u ep %u/%u was asked "
+		"for; "
+		"load the checkpoint that it was made of",
+		gpusnap_snapshot_path(snapshot), plan->tp_rank, plan->tp_size, plan->ep_rank,
+		plan->ep_size, options->tp_rank, options->tp_size ? options->tp_size : 1,
+		options->ep_rank, options->ep_size ? options->ep_size : 1);
+}
+
+static gpusnap_status load_snapshot(struct server *server, const char *device,
+	gpusnap_snapshot *snapshot, const gpusnap_load_options *options, gpusnap_error *err)
+{
+	gpusnap_load_report *report = &server->loaded.report;
+	gpusnap_status s = check_snapshot_rank(snapshot, options, err);
+
+	if (!s)
+		s = server_from_snapshot(server, device, snapshot, &options->io, err);
+	if (s)
+		return s;
+	report->tensors = report->views = gpusnap_snapshot_entry_count(snapshot);
+	report->note = "it is a snapshot: taken as it was saved";
+	return GPUSNAP_OK;
+}
+
+gpusnap_status server_load(struct server *server, const char *device, const char *path,
+	const gpusnap_load_options *options, gpusnap_error *err)
+{
+	gpusnap_snapshot *snapshot;
+	gpusnap_status s = try_snapshot(path, &snapshot, err);
+
+	if (s)
+		return s;
+	s = snapshot ? load_snapshot(server, device, snapshot, options, err)
+		     : load_checkpoint(server, device, path, options, err);
+	gpusnap_snapshot_close(snapshot);
+	return s;
 }
 
 /* Stands in for the commands that need a dispatcher. */

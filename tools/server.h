@@ -24,7 +24,8 @@ struct server {
 		.device = NULL                                                                     \
 	}
 
-gpusnap_status server_load(struct server *server, const char *device, const char *directory,
+/* The checkpoint at `path`, or a snapshot there as it was saved. */
+gpusnap_status server_load(struct server *server, const char *device, const char *path,
 	const gpusnap_load_options *options, gpusnap_error *err);
 gpusnap_status server_from_snapshot(struct server *server, const char *device,
 	gpusnap_snapshot *snapshot, const gpusnap_io_options *io, gpusnap_error *err);
