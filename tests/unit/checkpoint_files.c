@@ -267,7 +267,7 @@ static void check_odd_file(const char *name, bool accepted)
 	tempdir_join(from, GPUSNAP_TEST_DATA "/safetensors", name);
 	tempdir_join(to, folder, "model.safetensors");
 	copy_file(from, to);
-	st = gsn_checkpoint_open(folder, &checkpoint, &err);
+	st = gsn_checkpoint_open(folder, NULL, &checkpoint, &err);
 	if (st) {
 		ck_assert_msg(st == GPUSNAP_E_FORMAT || st == GPUSNAP_E_UNSUPPORTED, "%s: %s", name,
 			gpusnap_status_name(st));
