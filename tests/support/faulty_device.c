@@ -27,6 +27,14 @@ void faulty_arm(
 	faulty->fail_call = call;
 	faulty->fail_in = n;
 	faulty->fail_status = status;
+	faulty->stays_failing = faulty->for_ever = false;
+}
+
+void faulty_arm_for_ever(
+	struct faulty_device *faulty, enum faulty_call call, unsigned n, gpusnap_status status)
+{
+	faulty_arm(faulty, call, n, status);
+	faulty->for_ever = true;
 }
 
 bool faulty_is_armed(const struct faulty_device *faulty)
@@ -39,10 +47,13 @@ static gpusnap_status enter(enum faulty_call call, gpusnap_error *err)
 {
 	active->calls[call]++;
 	active->all_calls++;
-	if (active->fail_in == 0 || (active->fail_call != call && active->fail_call != FAULTY_ANY))
+	if (active->fail_call != call && active->fail_call != FAULTY_ANY)
 		return GPUSNAP_OK;
-	if (--active->fail_in > 0)
+	if (active->fail_in == 0 && !active->stays_failing)
 		return GPUSNAP_OK;
+	if (active->fail_in > 0 && --active->fail_in > 0)
+		return GPUSNAP_OK;
+	active->stays_failing = active->for_ever;
 	return gsn_fail(err, active->fail_status, "injected failure of %s", faulty_call_name(call));
 }
 

@@ -37,8 +37,9 @@ struct faulty_device {
 	enum faulty_call fail_call; /* set by faulty_arm() */
 	unsigned fail_in;	    /* this many more calls until it fails; 0: never */
 	gpusnap_status fail_status;
-	unsigned corrupt_in;	/* this many more copies until one is damaged; 0: never */
-	unsigned corrupt_again; /* and so many copies after it */
+	bool for_ever, stays_failing; /* so will it be after the first; so it is */
+	unsigned corrupt_in;	      /* this many more copies until one is damaged; 0: never */
+	unsigned corrupt_again;	      /* and so many copies after it */
 };
 
 /* Opens the device `name` ("host") behind the faulty table; aborts the test when it cannot. */
@@ -46,6 +47,9 @@ void faulty_open(struct faulty_device *faulty, const char *name);
 void faulty_close(struct faulty_device *faulty);
 /* The n-th call from now (1: the next) answers `status`, once. n = 0 disarms. */
 void faulty_arm(
+	struct faulty_device *faulty, enum faulty_call call, unsigned n, gpusnap_status status);
+/* The n-th and all of its kind after it, until it is armed again. */
+void faulty_arm_for_ever(
 	struct faulty_device *faulty, enum faulty_call call, unsigned n, gpusnap_status status);
 /* True when an armed failure has not happened yet. */
 bool faulty_is_armed(const struct faulty_device *faulty);
