@@ -92,11 +92,11 @@ static gpusnap_status name_file(const char *path, gpusnap_status status, gpusnap
 	return status;
 }
 
-static gpusnap_status take_memory(struct gsn_reader *reader, gpusnap_device *device, uint32_t held,
-	uint64_t span, gpusnap_error *err)
+static gpusnap_status take_memory(struct gsn_reader *reader, struct gsn_staging_source *source,
+	uint32_t held, uint64_t span, gpusnap_error *err)
 {
 	gpusnap_status status =
-		gsn_staging_open(&reader->staging, device, &reader->io, held + 1, span, err);
+		gsn_staging_open(&reader->staging, source, &reader->io, held + 1, span, err);
 
 	if (status)
 		return status;
@@ -108,8 +108,8 @@ static gpusnap_status take_memory(struct gsn_reader *reader, gpusnap_device *dev
 }
 
 static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_reader_file *probe,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err)
+	struct gsn_staging_source *source, const struct gsn_segment *segments, size_t count,
+	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	uint64_t span = span_bytes(reader, segments, count, io->block_bytes);
 	gpusnap_status status;
@@ -117,20 +117,20 @@ static gpusnap_status open_buffers(struct gsn_reader *reader, const struct gsn_r
 	reader->io = *io;
 	reader->planning = (struct gsn_cursor){.segments = segments, .count = count};
 	reader->bytes_total = sum_bytes(segments, count);
-	status = take_memory(reader, device, held, span, err);
+	status = take_memory(reader, source, held, span, err);
 	if (!status)
 		status = open_ring(reader, probe, err);
 	return name_file(probe->path, status, err);
 }
 
 gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err)
+	struct gsn_staging_source *source, const struct gsn_segment *segments, size_t count,
+	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	reader->sources[0] = (struct gsn_reader_source){.path = file->path, .fd = file->fd};
 	reader->source_count = 1;
 	reader->borrowed = true;
-	return open_buffers(reader, file, device, segments, count, held, io, err);
+	return open_buffers(reader, file, source, segments, count, held, io, err);
 }
 
 static void mark_needed(const gpusnap_snapshot *snapshot, const struct gsn_segment *segments,
@@ -165,8 +165,8 @@ static gpusnap_status open_sources(struct gsn_reader *reader, const gpusnap_snap
 }
 
 gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err)
+	struct gsn_staging_source *source, const struct gsn_segment *segments, size_t count,
+	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	struct gsn_direct_choice choice = {0};
 	bool needed[GSN_LINKS_MAX] = {false};
@@ -179,7 +179,7 @@ gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot
 	return open_buffers(reader,
 		&(struct gsn_reader_file){
 			.path = snapshot->path, .fd = reader->sources[0].fd, .choice = &choice},
-		device, segments, count, held, io, err);
+		source, segments, count, held, io, err);
 }
 
 void gsn_reader_close(struct gsn_reader *reader)

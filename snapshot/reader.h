@@ -57,18 +57,18 @@ struct gsn_reader {
 	}
 
 /*
- * @param device    pins the memory; NULL: none.
+ * @param source    of pinned memory; NULL: it need not be pinned.
  * @param segments  borrowed. In any order, each with a block of its own where it is not next in the
  *                  file; in the order of places nothing is read twice.
  * @param held      blocks that the caller keeps while it asks for the next.
  */
 gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err);
+	struct gsn_staging_source *source, const struct gsn_segment *segments, size_t count,
+	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err);
 /* The same of a file that is no snapshot yet. */
 gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_reader_file *file,
-	gpusnap_device *device, const struct gsn_segment *segments, size_t count, uint32_t held,
-	const gpusnap_io_options *io, gpusnap_error *err);
+	struct gsn_staging_source *source, const struct gsn_segment *segments, size_t count,
+	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err);
 /* Waits for reads under way. A no-op on GSN_READER_INIT. */
 void gsn_reader_close(struct gsn_reader *reader);
 /* The next block; false in *ret_more after the last one. */

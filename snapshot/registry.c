@@ -138,6 +138,7 @@ static gpusnap_status init_device(
 	gpusnap_status s;
 
 	registry->device = device;
+	registry->staging.device = device;
 	s = device->ops->query(device->context, &properties, err);
 	if (s)
 		return s;
@@ -192,6 +193,7 @@ void gpusnap_registry_free(gpusnap_registry *registry)
 	gpusnap_json_free(registry->records);
 	gpusnap_registry_set_baseline(registry, NULL);
 	gsn_origin_release(&registry->origin);
+	gsn_staging_source_release(&registry->staging);
 	if (registry->stream)
 		registry->device->ops->stream_destroy(registry->stream);
 	(void)pthread_mutex_destroy(&registry->lock);

@@ -15,6 +15,7 @@
 
 #include "kernels/device_ops.h"
 #include "snapshot/origin.h"
+#include "snapshot/staging.h"
 
 struct gsn_arena; /* arena.h: pinned host copy of a region, with its leaf digests */
 
@@ -60,6 +61,7 @@ struct gsn_buffer {
 struct gpusnap_registry {
 	pthread_mutex_t lock; /* recursive: callbacks may look things up */
 	gpusnap_device *device;
+	struct gsn_staging_source staging; /* of the running job, then of the next one */
 	struct gsn_stream *stream; /* for short copies, fills and digests that are waited for */
 	uint64_t granule_bytes;
 	gpusnap_registry_options options; /* sizes are at least 1 */

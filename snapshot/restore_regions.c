@@ -109,8 +109,8 @@ static gpusnap_status refill_open(
 {
 	gpusnap_device *device = r->registry->device;
 	uint64_t leaf_count = gpusnap_snapshot_seal(r->snapshot)->leaf_count;
-	gpusnap_status status = gsn_reader_open(
-		&r->reader, r->snapshot, device, r->segments, r->segment_count, HELD, io, err);
+	gpusnap_status status = gsn_reader_open(&r->reader, r->snapshot, &r->registry->staging,
+		r->segments, r->segment_count, HELD, io, err);
 
 	if (!status)
 		status = r->ops->stream_create(device->context, &r->copying, err);

@@ -182,6 +182,7 @@ static gpusnap_status write_file(struct save *save, gpusnap_error *err)
 	struct gsn_direct_choice choice;
 	struct gsn_write_job job = {
 		.device = save->registry->device,
+		.staging = &save->registry->staging,
 		.fs = save->fs,
 		.fd = save->commit.fd,
 		.layout = &save->layout,

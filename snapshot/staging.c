@@ -28,18 +28,55 @@ static gpusnap_status map_memory(uint64_t bytes, void **ret_memory, gpusnap_erro
 	return GPUSNAP_OK;
 }
 
+void gsn_staging_source_release(struct gsn_staging_source *source)
+{
+	if (source->kept)
+		source->device->ops->pinned_free(
+			source->device->context, source->kept, source->kept_bytes);
+	source->kept = NULL;
+}
+
+/* What is kept, where it is enough, or else new memory in its place. */
+static gpusnap_status pin_memory(struct gsn_staging_source *source, uint64_t bytes,
+	void **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	if (source->kept && source->kept_bytes >= bytes) {
+		*ret_memory = source->kept;
+		*ret_bytes = source->kept_bytes;
+		source->kept = NULL;
+		return GPUSNAP_OK;
+	}
+	gsn_staging_source_release(source);
+	status = source->device->ops->pinned_alloc(source->device->context, bytes, ret_memory, err);
+	if (!status)
+		*ret_bytes = bytes;
+	return status;
+}
+
+static void unpin_memory(struct gsn_staging_source *source, void *memory, uint64_t bytes)
+{
+	gsn_staging_source_release(source);
+	source->kept = memory;
+	source->kept_bytes = bytes;
+	if (bytes > GSN_STAGING_KEPT_MAX)
+		gsn_staging_source_release(source);
+}
+
 static gpusnap_status take_memory(struct gsn_staging *staging, gpusnap_error *err)
 {
-	gpusnap_device *device = staging->device;
-	uint64_t bytes = gsn_staging_bytes(staging);
+	uint64_t bytes = gsn_staging_bytes(staging), taken = bytes;
 	void *memory;
-	gpusnap_status status =
-		device ? device->ops->pinned_alloc(device->context, bytes, &memory, err)
-		       : map_memory(bytes, &memory, err);
+	gpusnap_status status = staging->source
+					? pin_memory(staging->source, bytes, &memory, &taken, err)
+					: map_memory(bytes, &memory, err);
 
-	if (!status)
-		staging->memory = memory;
-	return status;
+	if (status)
+		return status;
+	staging->memory = memory;
+	staging->memory_bytes = taken;
+	return GPUSNAP_OK;
 }
 
 /* How many slots serve: never more than there are blocks, nor than the limit holds. */
@@ -54,7 +91,7 @@ static uint32_t count_slots(gpusnap_io_options *io, uint32_t extra, uint64_t tot
 	return (uint32_t)slots;
 }
 
-gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *device,
+gpusnap_status gsn_staging_open(struct gsn_staging *staging, struct gsn_staging_source *source,
 	gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes, gpusnap_error *err)
 {
 	gpusnap_status status;
@@ -62,7 +99,7 @@ gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *dev
 	/* A small state needs no large block. */
 	io->block_bytes = gsn_max(GSN_DIRECT_ALIGN,
 		gsn_min(io->block_bytes, gsn_align_up(total_bytes, GSN_DIRECT_ALIGN)));
-	staging->device = device;
+	staging->source = source;
 	staging->slot_bytes = io->block_bytes;
 	staging->slot_count = count_slots(io, extra, total_bytes);
 	staging->free_slots = gsn_alloc(staging->slot_count, sizeof *staging->free_slots);
@@ -79,13 +116,10 @@ gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *dev
 
 void gsn_staging_close(struct gsn_staging *staging)
 {
-	gpusnap_device *device = staging->device;
-	uint64_t bytes = gsn_staging_bytes(staging);
-
-	if (staging->memory && device)
-		device->ops->pinned_free(device->context, staging->memory, bytes);
+	if (staging->memory && staging->source)
+		unpin_memory(staging->source, staging->memory, staging->memory_bytes);
 	else if (staging->memory)
-		(void)munmap(staging->memory, (size_t)bytes);
+		(void)munmap(staging->memory, (size_t)staging->memory_bytes);
 	gsn_free(staging->free_slots);
 	*staging = (struct gsn_staging)GSN_STAGING_INIT;
 }

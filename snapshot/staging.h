@@ -10,9 +10,22 @@
 
 #define GSN_STAGING_BYTES_MAX (UINT64_C(512) << 20)
 
+/*
+ * Who pins the memory of staging rings, one at a time. To pin it takes as long as a small job, so
+ * what one ring gives back is kept for the next, up to GSN_STAGING_KEPT_MAX.
+ */
+#define GSN_STAGING_KEPT_MAX (UINT64_C(64) << 20)
+struct gsn_staging_source {
+	gpusnap_device *device; /* borrowed */
+	void *kept;
+	uint64_t kept_bytes;
+};
+void gsn_staging_source_release(struct gsn_staging_source *source);
+
 struct gsn_staging {
-	gpusnap_device *device; /* that pins the memory; NULL: none */
+	struct gsn_staging_source *source; /* borrowed; NULL: memory that is not pinned */
 	uint8_t *memory;
+	uint64_t memory_bytes; /* of it; slots may use less */
 	uint64_t slot_bytes;
 	uint32_t slot_count;
 	uint32_t free_count;
@@ -27,7 +40,7 @@ struct gsn_staging {
  * Slots of io->block_bytes, io->depth of them in flight and `extra` more in other hands, but no
  * more than `total_bytes` of data need and the limit allows; io->depth is lowered to fit.
  */
-gpusnap_status gsn_staging_open(struct gsn_staging *staging, gpusnap_device *device,
+gpusnap_status gsn_staging_open(struct gsn_staging *staging, struct gsn_staging_source *source,
 	gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes, gpusnap_error *err);
 /* A no-op on GSN_STAGING_INIT. */
 void gsn_staging_close(struct gsn_staging *staging);

@@ -71,8 +71,8 @@ static gpusnap_status writer_open(struct writer *w, gpusnap_error *err)
 {
 	gpusnap_device *device = w->job->device;
 	struct gsn_cursor start = {w->layout->segments, w->layout->segment_count, 0, 0};
-	gpusnap_status status =
-		gsn_staging_open(&w->staging, device, &w->io, AHEAD, w->layout->file_bytes, err);
+	gpusnap_status status = gsn_staging_open(
+		&w->staging, w->job->staging, &w->io, AHEAD, w->layout->file_bytes, err);
 
 	if (!status)
 		status = gsn_leaf_hash_open(&w->hash, err);

@@ -10,9 +10,11 @@
 
 #include "snapshot/fs.h"
 #include "snapshot/layout.h"
+#include "snapshot/staging.h"
 
 struct gsn_write_job {
 	gpusnap_device *device;
+	struct gsn_staging_source *staging; /* of the same device */
 	const struct gsn_fs *fs;
 	int fd;
 	struct gsn_layout *layout; /* its leaves are filled */

@@ -6,6 +6,7 @@ BUILD_PACKAGES=(cmake ninja-build gcc libc6-dev pkg-config liburing-dev libxxhas
 # 90 seconds on two cores.
 HIP_PACKAGES=(hipcc libamdhip64-dev clang-22 lld-22)
 TEST_PACKAGES=(check clang-format clang-tidy shellcheck python3-venv e2fsprogs util-linux xfsprogs)
+FUZZ_PACKAGES=(clang libclang-rt-dev)
 
 # missing_packages NAME...: those of them that are not installed, on one line.
 missing_packages()
@@ -37,9 +38,9 @@ install_packages()
 		--no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# configure_and_build PRESET: quiet when nothing is to be done.
+# configure_and_build PRESET [TARGET]: quiet when nothing is to be done.
 configure_and_build()
 {
 	[ -f "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
-	cmake --build --preset "$1" -- --quiet
+	cmake --build --preset "$1" ${2:+--target "$2"} -- --quiet
 }
