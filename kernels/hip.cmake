@@ -2,6 +2,7 @@
 # hipcc knows the older ones, and a clang of 20 or later those of the MI300 and MI350, for which
 # Debian has no device library (none is used). CMake's HIP language wants a whole ROCm.
 find_program(GPUSNAP_HIP_CLANG NAMES clang-22 clang-21 clang-20)
+find_program(GPUSNAP_HIP_LLD NAMES ld.lld-22 ld.lld-21 ld.lld-20) # which that clang calls
 find_program(GPUSNAP_HIP_BUNDLER clang-offload-bundler
 	PATHS /opt/rocm/llvm/bin /usr/lib/llvm-15/bin /usr/lib/llvm-22/bin REQUIRED)
 set(hip_flags -x hip -std=c++17 -O3 -ffp-contract=off -Wall -DGSN_VENDOR_HIP
@@ -14,7 +15,7 @@ function(hip_compiler architecture result)
 	set(${result} "" PARENT_SCOPE)
 	if(architecture MATCHES "^gfx9(06|08|0a)$")
 		set(${result} ${GPUSNAP_HIPCC} PARENT_SCOPE)
-	elseif(GPUSNAP_HIP_CLANG)
+	elseif(GPUSNAP_HIP_CLANG AND GPUSNAP_HIP_LLD)
 		set(${result} ${GPUSNAP_HIP_CLANG} -nogpulib PARENT_SCOPE)
 	else()
 		message(STATUS "HIP module: no code for ${architecture}, which needs clang-22 and lld-22")

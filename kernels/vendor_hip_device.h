@@ -22,7 +22,8 @@
  */
 #define GSN_WAVES_PER_SIMD(threads, blocks)                                                        \
 	((threads) * (blocks) / 256 > 2 ? (threads) * (blocks) / 256 : 2)
-#define GSN_BLOCK_OF(threads) __launch_bounds__(threads)
+/* Larger blocks have the local memory of a compute unit to themselves: a wave for each SIMD. */
+#define GSN_BLOCK_OF(threads) __launch_bounds__(threads, (threads) > 128 ? 1 : 2)
 #define GSN_RESIDENT_BLOCKS(threads, count)                                                        \
 	__launch_bounds__(threads, GSN_WAVES_PER_SIMD(threads, count))
 
