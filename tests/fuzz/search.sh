@@ -6,14 +6,14 @@ set -euo pipefail
 program=$1 dictionary=$2
 shift 2
 options=("-max_total_time=${GPUSNAP_FUZZ_SECONDS:-10}" -timeout=60 -rss_limit_mb=4096 -verbosity=0
-	-print_final_stats=1 "-artifact_prefix=$program.failures/")
+	-max_len=65536 -print_final_stats=1 "-artifact_prefix=$program.failures/")
 [ ! -e "$dictionary" ] || options+=("-dict=$dictionary")
 mkdir -p "$program.corpus" "$program.failures"
 status=0
 "$program" "${options[@]}" "$program.corpus" "$@" 2>"$program.log" || status=$?
 [ $status -eq 0 ] || tail -n 100 "$program.log"
-awk -v name="${program##*/}" -F': *' '/number_of_executed_units/ { units = $2 }
-	/average_exec_per_sec/ { rate = $2 }
+awk -v name="${program##*/}" -F': *' '/number_of_executed_units/ { units = $NF }
+	/average_exec_per_sec/ { rate = $NF }
 	END { printf "%s: %d executions, %d executions/s\n", name, units, rate }' \
 	"$program.log" | tee "$program.figures"
 exit $status
