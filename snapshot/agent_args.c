@@ -101,13 +101,16 @@ gpusnap_status gsn_args_list(
 	gpusnap_json *texts, const char ***ret_list, size_t *ret_count, gpusnap_error *err)
 {
 	size_t count = gpusnap_json_size(texts);
-	const char **list = NULL;
+	const char **list;
 
-	if (texts) {
-		list = gsn_alloc(count, sizeof *list);
-		if (!list)
-			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu texts", count);
+	if (!texts) {
+		*ret_list = NULL;
+		*ret_count = 0;
+		return GPUSNAP_OK;
 	}
+	list = gsn_alloc(count, sizeof *list);
+	if (!list)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu texts", count);
 	for (size_t i = 0; i < count; i++)
 		list[i] = gpusnap_json_text(gpusnap_json_at(texts, i));
 	*ret_list = list;
