@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # One libFuzzer program for $GPUSNAP_FUZZ_SECONDS (10): $1, with the dictionary $2 if there is one,
-# from the corpora in the folders that follow, of which no file is cut (-max_len). What it finds to be new is kept for the next search,
-# in PROGRAM.corpus; what it fails on is in PROGRAM.failures; its speed in PROGRAM.figures.
+# from the corpora in the folders that follow, of which no file is cut (-max_len). What it finds to
+# be new is kept for the next search, in PROGRAM.corpus; what it fails on is in PROGRAM.failures; its
+# speed in PROGRAM.figures.
 set -euo pipefail
 program=$1 dictionary=$2
 shift 2
