@@ -14,7 +14,6 @@
 #include "snapshot/direct.h"
 #include "snapshot/io_options.h"
 
-#define THREADS_MAX 16u /* memory-bound work: more do not copy faster */
 /* Of a file that is not in memory, what a thread copies has to be waited for. */
 #define RESIDENT_PERCENT 75
 
@@ -54,7 +53,7 @@ static uint32_t thread_count(const struct gsn_load_stage *stage, bool cached)
 	if (cached &&
 		gsn_cached_percent(stage->job->checkpoint->shards[0].file.fd) < RESIDENT_PERCENT)
 		threads = gsn_max(threads, stage->io.depth);
-	return (uint32_t)gsn_min(threads, THREADS_MAX);
+	return (uint32_t)gsn_min(threads, GSN_LOAD_THREADS_MAX);
 }
 
 static gpusnap_status run_stage(

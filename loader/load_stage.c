@@ -8,6 +8,8 @@
 
 /* Makes the cost of a copy's launch vanish. */
 #define SLOT_BYTES (32ull << 20)
+/* Every thread of a reader has a buffer for one run. */
+#define READ_BYTES_MAX (16ull << 20)
 
 struct gsn_plan_limits gsn_load_limits(
 	uint64_t bytes, const gpusnap_io_options *io, gpusnap_compact compact)
@@ -16,7 +18,7 @@ struct gsn_plan_limits gsn_load_limits(
 
 	return (struct gsn_plan_limits){
 		.slot_bytes = gsn_min(SLOT_BYTES, all),
-		.read_bytes = gsn_min(io->block_bytes, all),
+		.read_bytes = gsn_min(gsn_min(io->block_bytes, READ_BYTES_MAX), all),
 		.compact = compact,
 	};
 }

@@ -14,6 +14,9 @@
 /* Two slots keep the link busy, the third takes the gathering. */
 #define GSN_LOAD_SLOTS 3u
 
+/* Gathering is memory-bound: more threads do not copy faster. */
+#define GSN_LOAD_THREADS_MAX 16u
+
 /* A slot and the window that is being put together in it. */
 struct gsn_load_slot {
 	uint8_t *memory;

@@ -2,7 +2,10 @@
 /* Views, the compaction test, windows and reads: geometry without files. */
 #include "loader/load_plan.h"
 
+#include "formats/base/bytes.h"
+#include "loader/cached_reads.h"
 #include "loader/compact.h"
+#include "loader/ring_reads.h"
 #include "tests/support/plan_run.h"
 #include "tests/support/random.h"
 
@@ -459,6 +462,32 @@ START_TEST(empty_views_are_skipped)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+static uint64_t staging_bytes(uint32_t depth, uint64_t block)
+{
+	const struct gsn_load_job job = {.bytes = UINT64_C(1) << 40};
+	struct gsn_load_stage stage = {.job = &job, .threads = GSN_LOAD_THREADS_MAX};
+
+	stage.io.depth = depth;
+	stage.io.block_bytes = block;
+	stage.limits = gsn_load_limits(job.bytes, &stage.io, GPUSNAP_COMPACT_AUTO);
+	return GSN_LOAD_SLOTS * stage.limits.slot_bytes +
+	       gsn_max(gsn_ring_reads_memory(&stage), gsn_cached_reads_memory(&stage));
+}
+
+START_TEST(staging_is_bounded_whatever_is_asked_for)
+{
+	static const uint32_t depths[] = {1, 8, 1024};
+	static const uint64_t blocks[] = {65536, 4 << 20, 64 << 20};
+
+	for (int d = 0; d < 3; d++)
+		for (int b = 0; b < 3; b++)
+			ck_assert_uint_le(staging_bytes(depths[d], blocks[b]), UINT64_C(400) << 20);
+	ck_assert_uint_le(staging_bytes(8, 4 << 20), UINT64_C(165) << 20);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -479,6 +508,7 @@ int main(void)
 		exponents_are_spread_as_they_are,
 		memory_views_need_no_read,
 		empty_views_are_skipped,
+		staging_is_bounded_whatever_is_asked_for,
 	};
 
 	fill_file();
