@@ -23,20 +23,27 @@ static gpusnap_status digest_operand(gpusnap_dispatch *dispatch, const struct gs
 	return status;
 }
 
+static gpusnap_status digest_layer(struct gsn_proof *proof, uint32_t index, gpusnap_error *err)
+{
+	gpusnap_digest *control = proof->now->layers[index].control;
+	gpusnap_status status = GPUSNAP_OK;
+
+	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS && !status; slot++) {
+		const struct gsn_operand *operand = &proof->dispatch->layers[index].operands[slot];
+
+		if (!operand->name || !gsn_is_control_slot((gpusnap_moe_slot)slot))
+			continue;
+		proof->bytes_read += operand->bytes;
+		status = digest_operand(proof->dispatch, operand, &control[slot], err);
+	}
+	return status;
+}
+
 gpusnap_status gsn_proof_control(struct gsn_proof *proof, gpusnap_error *err)
 {
-	gpusnap_dispatch *dispatch = proof->dispatch;
+	gpusnap_status status = GPUSNAP_OK;
 
-	for (uint32_t i = 0; i < dispatch->model->layer_count; i++)
-		for (int slot = 0; slot < GPUSNAP_MOE_SLOTS; slot++) {
-			const struct gsn_operand *operand = &dispatch->layers[i].operands[slot];
-			gpusnap_status status = GPUSNAP_OK;
-
-			if (operand->name && gsn_is_control_slot((gpusnap_moe_slot)slot))
-				status = digest_operand(dispatch, operand,
-					&proof->now->layers[i].control[slot], err);
-			if (status)
-				return status;
-		}
-	return GPUSNAP_OK;
+	for (uint32_t i = 0; i < proof->dispatch->model->layer_count && !status; i++)
+		status = digest_layer(proof, i, err);
+	return status;
 }

@@ -35,11 +35,30 @@ static gpusnap_status copy_model(
 	return status;
 }
 
+/* The weights of another rank have this rank's names, dtypes and shapes. */
+static gpusnap_status check_ranks(
+	const gpusnap_registry *registry, const gpusnap_moe_model *model, gpusnap_error *err)
+{
+	const gpusnap_registry_options *here = gpusnap_registry_ranks(registry);
+
+	if (here->tp_rank == model->tp_rank && here->tp_size == model->tp_size &&
+		here->ep_rank == model->ep_rank && here->ep_size == model->ep_size)
+		return GPUSNAP_OK;
+	return gsn_fail(err, GPUSNAP_E_MISMATCH,
+		"model '%s' is of tensor-parallel rank %u of %u, expert-parallel %u of %u; the "
+		"state is of %u of %u, %u of %u: take both from one snapshot",
+		model->family, model->tp_rank, model->tp_size, model->ep_rank, model->ep_size,
+		here->tp_rank, here->tp_size, here->ep_rank, here->ep_size);
+}
+
 static gpusnap_status bind_model(gpusnap_dispatch *dispatch, gpusnap_error *err)
 {
 	const gpusnap_moe_model *model = dispatch->model;
 	gpusnap_status status = GPUSNAP_OK;
 
+	status = check_ranks(dispatch->registry, model, err);
+	if (status)
+		return status;
 	if (model->layer_count == 0)
 		return gsn_fail(
 			err, GPUSNAP_E_INVALID, "model '%s' has no MoE layer", model->family);

@@ -29,6 +29,16 @@ bool gsn_is_expert_slot(gpusnap_moe_slot slot)
 	}
 }
 
+uint64_t gsn_expert_bytes(const struct gsn_layer *layer)
+{
+	uint64_t bytes = 0;
+
+	for (int slot = 0; slot < GPUSNAP_MOE_SLOTS; slot++)
+		if (gsn_is_expert_slot((gpusnap_moe_slot)slot))
+			bytes += layer->operands[slot].bytes;
+	return bytes / layer->spec->mask.local;
+}
+
 static gpusnap_status allocate_layers(struct gsn_proof *proof)
 {
 	const gpusnap_moe_model *model = proof->dispatch->model;

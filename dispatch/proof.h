@@ -17,12 +17,15 @@
 
 #include "dispatch/findings.h"
 
+struct gsn_layer;
+
 struct gsn_proof {
 	gpusnap_dispatch *dispatch;
 	gpusnap_probe *now; /* what was computed; its layers are in the model's order */
 	struct gsn_findings findings;
 	uint32_t *faults; /* [layer_count]: enum gsn_moe_fault, of sweep and decode steps */
 	uint64_t experts_swept;
+	uint64_t bytes_read; /* of buffers, by the check at hand */
 };
 
 /* A run of `steps` steps of `tokens` inputs under `seed`. E_STATE unless every layer is ready. */
@@ -34,6 +37,9 @@ gpusnap_status gsn_proof_structure(struct gsn_proof *proof, gpusnap_error *err);
 gpusnap_status gsn_proof_control(struct gsn_proof *proof, gpusnap_error *err);
 gpusnap_status gsn_proof_sweep(struct gsn_proof *proof, gpusnap_error *err);
 gpusnap_status gsn_proof_steps(struct gsn_proof *proof, gpusnap_error *err);
+
+/* Bytes of one routed expert: weights, scales, biases. */
+uint64_t gsn_expert_bytes(const struct gsn_layer *layer);
 
 /* Note a failure of a layer. `slot` may be GSN_NO_SLOT; expert and leaf -1 where unknown. */
 struct gsn_place {

@@ -255,6 +255,7 @@ static gpusnap_status check_slot(
 	/* Every code of F4 is a number. */
 	if (!operand->name || operand->dtype == GPUSNAP_F4)
 		return GPUSNAP_OK;
+	proof->bytes_read += operand->bytes;
 	switch (slot) {
 	case GPUSNAP_MOE_MASK:
 		return check_mask(proof, index, err);

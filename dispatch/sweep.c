@@ -106,6 +106,7 @@ static gpusnap_status sweep_experts(struct sweep *sweep, gpusnap_error *err)
 		sweep->proof->faults[sweep->index] |= sweep->counters.faults;
 	}
 	sweep->proof->experts_swept += mask->local;
+	sweep->proof->bytes_read += mask->local * gsn_expert_bytes(sweep->layer);
 	return GPUSNAP_OK;
 }
 

@@ -4,6 +4,7 @@
  * each damaged object once. What a later check sees is told only if no earlier failure explains it.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "dispatch/blame.h"
 #include "dispatch/decode.h"
@@ -11,7 +12,9 @@
 #include "dispatch/probe_record.h"
 #include "dispatch/proof.h"
 #include "formats/base/alloc.h"
+#include "formats/base/clock.h"
 #include "formats/base/fail.h"
+#include "formats/base/text.h"
 
 const char *gpusnap_failure_kind_name(gpusnap_failure_kind kind)
 {
@@ -28,6 +31,33 @@ const char *gpusnap_failure_kind_name(gpusnap_failure_kind kind)
 		return "decode";
 	}
 	return "unknown";
+}
+
+static const char *const check_names[GPUSNAP_CHECKS] = {
+	[GPUSNAP_CHECK_STRUCTURE] = "structure",
+	[GPUSNAP_CHECK_CONTROL] = "control",
+	[GPUSNAP_CHECK_SWEEP] = "sweep",
+	[GPUSNAP_CHECK_DECODE] = "decode",
+};
+
+const char *gpusnap_check_name(gpusnap_check check)
+{
+	return (unsigned)check < GPUSNAP_CHECKS ? check_names[check] : "unknown";
+}
+
+gpusnap_status gpusnap_check_parse(const char *name, gpusnap_check *ret_check, gpusnap_error *err)
+{
+	char quoted[GSN_QUOTE_BYTES];
+
+	for (int i = 0; i < GPUSNAP_CHECKS; i++) {
+		if (strcmp(check_names[i], name) == 0) {
+			*ret_check = (gpusnap_check)i;
+			return GPUSNAP_OK;
+		}
+	}
+	return gsn_fail(err, GPUSNAP_E_INVALID,
+		"check '%s' is unknown; known are structure, control, sweep, decode",
+		gsn_quote(name, strlen(name), quoted));
 }
 
 static gpusnap_status check_layers(
@@ -77,8 +107,15 @@ struct trial {
 	struct gsn_proof proof;
 	const gpusnap_probe *record;
 	const gpusnap_baseline *baseline; /* may be NULL */
+	uint32_t checks;
+	gpusnap_check_cost costs[GPUSNAP_CHECKS];
 	bool decode_differs;
 };
+
+static bool is_made(const struct trial *trial, gpusnap_check check)
+{
+	return (trial->checks & 1u << check) != 0;
+}
 
 static void describe_digests(
 	const char *what, gpusnap_digest now, gpusnap_digest then, char *text, size_t size)
@@ -214,16 +251,27 @@ static gpusnap_status compare_decode(struct trial *trial, gpusnap_error *err)
 	return name_difference(trial, index, err);
 }
 
-static gpusnap_status measure(struct gsn_proof *proof, gpusnap_error *err)
+static gpusnap_status measure(struct trial *trial, gpusnap_error *err)
 {
-	gpusnap_status status = gsn_proof_structure(proof, err);
+	typedef gpusnap_status measure_fn(struct gsn_proof * proof, gpusnap_error * err);
+	static measure_fn *const measures[GPUSNAP_CHECKS] = {
+		[GPUSNAP_CHECK_STRUCTURE] = gsn_proof_structure,
+		[GPUSNAP_CHECK_CONTROL] = gsn_proof_control,
+		[GPUSNAP_CHECK_SWEEP] = gsn_proof_sweep,
+		[GPUSNAP_CHECK_DECODE] = gsn_proof_steps,
+	};
+	gpusnap_status status = GPUSNAP_OK;
 
-	if (!status)
-		status = gsn_proof_control(proof, err);
-	if (!status)
-		status = gsn_proof_sweep(proof, err);
-	if (!status)
-		status = gsn_proof_steps(proof, err);
+	for (int i = 0; i < GPUSNAP_CHECKS && !status; i++) {
+		double begin = gsn_clock_seconds();
+
+		if (!is_made(trial, (gpusnap_check)i))
+			continue;
+		trial->proof.bytes_read = 0;
+		status = measures[i](&trial->proof, err);
+		trial->costs[i] =
+			(gpusnap_check_cost){trial->proof.bytes_read, gsn_clock_seconds() - begin};
+	}
 	return status;
 }
 
@@ -232,11 +280,13 @@ static gpusnap_status compare(struct trial *trial, gpusnap_error *err)
 	uint32_t layers = trial->proof.now->layer_count;
 	gpusnap_status status = GPUSNAP_OK;
 
-	for (uint32_t i = 0; i < layers && !status; i++)
+	for (uint32_t i = 0; is_made(trial, GPUSNAP_CHECK_CONTROL) && i < layers && !status; i++)
 		status = compare_control(trial, i, err);
-	for (uint32_t i = 0; i < layers && !status; i++)
+	for (uint32_t i = 0; is_made(trial, GPUSNAP_CHECK_SWEEP) && i < layers && !status; i++)
 		status = compare_experts(trial, i, err);
-	return status ? status : compare_decode(trial, err);
+	if (!status && is_made(trial, GPUSNAP_CHECK_DECODE))
+		status = compare_decode(trial, err);
+	return status;
 }
 
 static gpusnap_status conclude(
@@ -247,24 +297,32 @@ static gpusnap_status conclude(
 		.proved = proof->findings.count == 0,
 		.layers = proof->now->layer_count,
 		.experts_swept = proof->experts_swept,
-		.steps = proof->now->steps,
-		.digest = gpusnap_probe_digest(proof->now),
+		.checks = trial->checks,
+		.steps = is_made(trial, GPUSNAP_CHECK_DECODE) ? proof->now->steps : 0,
 		.decode_differs = trial->decode_differs,
 		.failure_count = proof->findings.count,
 	};
 	gpusnap_status status = gsn_findings_take(&proof->findings, &validation.failures, err);
 
+	memcpy(validation.costs, trial->costs, sizeof validation.costs);
+	if (trial->checks == GPUSNAP_CHECKS_ALL)
+		validation.digest = gpusnap_probe_digest(proof->now);
 	if (!status)
 		*ret = validation;
 	return status;
 }
 
-gpusnap_status gpusnap_validate(gpusnap_dispatch *dispatch, const gpusnap_probe *record,
-	const gpusnap_baseline *baseline, gpusnap_validation *ret, gpusnap_error *err)
+gpusnap_status gpusnap_validate_checks(gpusnap_dispatch *dispatch, const gpusnap_probe *record,
+	const gpusnap_baseline *baseline, uint32_t checks, gpusnap_validation *ret,
+	gpusnap_error *err)
 {
-	struct trial trial = {.record = record};
-	gpusnap_status status = check_record(dispatch, record, err);
+	struct trial trial = {.record = record, .checks = checks};
+	gpusnap_status status;
 
+	if (checks == 0 || checks & ~GPUSNAP_CHECKS_ALL)
+		return gsn_fail(
+			err, GPUSNAP_E_INVALID, "validate: no such set of checks: %#x", checks);
+	status = check_record(dispatch, record, err);
 	if (status)
 		return status;
 	gpusnap_registry_hold(dispatch->registry);
@@ -272,7 +330,7 @@ gpusnap_status gpusnap_validate(gpusnap_dispatch *dispatch, const gpusnap_probe 
 	status = gsn_proof_init(
 		&trial.proof, dispatch, record->seed, record->tokens, record->steps, err);
 	if (!status)
-		status = measure(&trial.proof, err);
+		status = measure(&trial, err);
 	if (!status)
 		status = compare(&trial, err);
 	if (!status)
@@ -280,6 +338,12 @@ gpusnap_status gpusnap_validate(gpusnap_dispatch *dispatch, const gpusnap_probe 
 	gsn_proof_release(&trial.proof);
 	gpusnap_registry_release(dispatch->registry);
 	return status;
+}
+
+gpusnap_status gpusnap_validate(gpusnap_dispatch *dispatch, const gpusnap_probe *record,
+	const gpusnap_baseline *baseline, gpusnap_validation *ret, gpusnap_error *err)
+{
+	return gpusnap_validate_checks(dispatch, record, baseline, GPUSNAP_CHECKS_ALL, ret, err);
 }
 
 void gpusnap_validation_release(gpusnap_validation *validation)

@@ -18,10 +18,28 @@ struct request {
 	const char *file;	      /* borrowed from the arguments; NULL: the registry's record */
 	gpusnap_json *parent_dirs;    /* as `file` */
 	uint64_t tokens, steps, seed; /* 0: not given */
+	uint32_t checks;
 };
+
+static gpusnap_status read_checks(
+	const gpusnap_json *names, uint32_t *ret_checks, gpusnap_error *err)
+{
+	*ret_checks = names ? 0 : GPUSNAP_CHECKS_ALL;
+	for (size_t i = 0; i < gpusnap_json_size(names); i++) {
+		gpusnap_check check;
+		gpusnap_status status = gpusnap_check_parse(
+			gpusnap_json_text(gpusnap_json_at(names, i)), &check, err);
+
+		if (status)
+			return status;
+		*ret_checks |= 1u << check;
+	}
+	return GPUSNAP_OK;
+}
 
 static gpusnap_status read_request(gpusnap_json *args, struct request *request, gpusnap_error *err)
 {
+	gpusnap_json *checks = NULL;
 	const struct gsn_arg members[] = {
 		{"record", &request->record, GSN_ARG_BOOLEAN, false},
 		{"file", &request->file, GSN_ARG_PATH, false},
@@ -29,12 +47,18 @@ static gpusnap_status read_request(gpusnap_json *args, struct request *request, 
 		{"tokens", &request->tokens, GSN_ARG_NUMBER, false},
 		{"steps", &request->steps, GSN_ARG_NUMBER, false},
 		{"seed", &request->seed, GSN_ARG_NUMBER, false},
+		{"checks", &checks, GSN_ARG_TEXTS, false},
 	};
 	gpusnap_status status =
 		gsn_args_parse(args, "validate", members, sizeof members / sizeof members[0], err);
 
+	if (!status)
+		status = read_checks(checks, &request->checks, err);
 	if (status)
 		return status;
+	if (request->record && request->checks != GPUSNAP_CHECKS_ALL)
+		return gsn_fail(err, GPUSNAP_E_INVALID,
+			"validate: a record is made by all checks, not by some of them");
 	if (request->tokens > GPUSNAP_PROBE_TOKENS_MAX || request->steps > GPUSNAP_PROBE_TOKENS_MAX)
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"validate: %" PRIu64 " tokens, %" PRIu64 " steps; at most %u of each",
@@ -180,16 +204,37 @@ static gpusnap_json *encode_failures(const gpusnap_validation *validation)
 	return array;
 }
 
+static gpusnap_json *encode_checks(const gpusnap_validation *validation)
+{
+	gpusnap_json *array = gpusnap_json_pack("[]");
+
+	for (int i = 0; array && i < GPUSNAP_CHECKS; i++) {
+		const gpusnap_check_cost *cost = &validation->costs[i];
+
+		if (!(validation->checks & 1u << i))
+			continue;
+		if (gpusnap_json_append(array,
+			    gpusnap_json_pack("{s:s, s:I, s:f}", "check",
+				    gpusnap_check_name((gpusnap_check)i), "bytes_read",
+				    (long long)cost->bytes_read, "seconds", cost->seconds))) {
+			gpusnap_json_free(array);
+			return NULL;
+		}
+	}
+	return array;
+}
+
 static gpusnap_json *encode_validation(const gpusnap_validation *validation, bool recorded)
 {
 	char digest[GPUSNAP_DIGEST_TEXT];
+	bool whole = validation->checks == GPUSNAP_CHECKS_ALL;
 
-	return gpusnap_json_pack("{s:b, s:I, s:I, s:I, s:s, s:b, s:b, s:o}", "proved",
+	return gpusnap_json_pack("{s:b, s:I, s:I, s:I, s:s?, s:b, s:b, s:o, s:o}", "proved",
 		(int)validation->proved, "layers", (long long)validation->layers, "experts_swept",
 		(long long)validation->experts_swept, "steps", (long long)validation->steps,
-		"digest", gpusnap_digest_format(validation->digest, digest), "decode_differs",
-		(int)validation->decode_differs, "recorded", (int)recorded, "failures",
-		encode_failures(validation));
+		"digest", whole ? gpusnap_digest_format(validation->digest, digest) : NULL,
+		"decode_differs", (int)validation->decode_differs, "recorded", (int)recorded,
+		"checks", encode_checks(validation), "failures", encode_failures(validation));
 }
 
 static gpusnap_status run(gpusnap_dispatch *dispatch, const struct request *request,
@@ -203,8 +248,8 @@ static gpusnap_status run(gpusnap_dispatch *dispatch, const struct request *requ
 	if (!status)
 		status = check_request(request, evidence->probe, err);
 	if (!status)
-		status = gpusnap_validate(
-			dispatch, evidence->probe, evidence->baseline, &validation, err);
+		status = gpusnap_validate_checks(dispatch, evidence->probe, evidence->baseline,
+			request->checks, &validation, err);
 	if (!status && request->record && validation.proved) {
 		status = keep_evidence(dispatch->registry, evidence, err);
 		recorded = !status;

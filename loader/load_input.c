@@ -38,6 +38,7 @@ gpusnap_status gsn_load_input_resolve(
 		.ep_rank = o->ep_rank,
 		.ep_size = o->ep_size ? o->ep_size : 1,
 		.mask = o->mask ? o->mask : GPUSNAP_MASK_STANDARD,
+		.expert_maps = o->expert_maps,
 	};
 	if ((unsigned)o->compact > GPUSNAP_COMPACT_NEVER)
 		return gsn_fail(err, GPUSNAP_E_INVALID, "compact %d is none of auto, always, never",

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include <gpusnap/expert_map.h>
+
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 #include "loader/moe_sizes.h"
@@ -68,6 +70,12 @@ static const struct slot_buffer router_buffers[] = {
 };
 static const struct slot_buffer gate_buffer = {
 	GPUSNAP_MOE_SHARED_GATE, GPUSNAP_ROLE_ROUTER, "shared_expert_gate.weight"};
+
+/* Tables that say which experts the rank holds. */
+static const struct slot_buffer mask_buffer = {
+	GPUSNAP_MOE_MASK, GPUSNAP_ROLE_EXPERT_MASK, "expert_mask"};
+static const struct slot_buffer map_buffer = {
+	GPUSNAP_MOE_MAP, GPUSNAP_ROLE_EXPERT_MAP, "expert_map"};
 
 static gpusnap_status name_slot(
 	struct builder *b, gpusnap_moe_slot slot, const char *suffix, gpusnap_error *err)
@@ -340,35 +348,60 @@ static gpusnap_status add_norm(struct builder *b, gpusnap_error *err)
 		b->state, tensor, tensor->tensor->name, GPUSNAP_ROLE_OTHER, err);
 }
 
-static gpusnap_status add_mask(struct builder *b, gpusnap_error *err)
+/* A buffer of `length` integers that no tensor holds; ret_values, zeros, are the state's. */
+static gpusnap_status add_made(struct builder *b, const struct slot_buffer *to, uint64_t length,
+	int32_t **ret_values, gpusnap_error *err)
 {
-	uint64_t length = gpusnap_mask_length(&b->layer->mask);
 	struct gsn_buffer_spec spec = {
-		.role = GPUSNAP_ROLE_EXPERT_MASK,
+		.role = to->role,
 		.dtype = GPUSNAP_I32,
 		.rank = 1,
 		.shape = &length,
 	};
 	struct gsn_view view = gsn_view_bytes(0, 0, length * sizeof(int32_t));
 	struct gsn_buffer_plan *buffer;
-	int32_t *values;
-	gpusnap_status st = name_slot(b, GPUSNAP_MOE_MASK, "expert_mask", err);
+	gpusnap_status st = name_slot(b, to->slot, to->suffix, err);
 
-	spec.name = b->layer->buffers[GPUSNAP_MOE_MASK];
+	spec.name = b->layer->buffers[to->slot];
 	if (!st)
 		st = gsn_rank_state_add_buffer(b->state, &spec, err);
 	if (st)
 		return st;
-	values = gsn_alloc(length, sizeof *values);
-	if (!values)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a mask");
-	gpusnap_mask_fill(&b->layer->mask, values);
+	*ret_values = gsn_alloc(length, sizeof **ret_values);
+	if (!*ret_values)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for '%s'", spec.name);
 	buffer = &b->state->buffers[b->state->buffer_count - 1];
-	buffer->mask = b->layer->mask;
-	buffer->content = (uint8_t *)values;
+	buffer->content = (uint8_t *)*ret_values;
 	view.kind = GSN_VIEW_MEMORY;
 	view.memory = buffer->content;
 	return gsn_rank_state_add_view(b->state, &view, err);
+}
+
+static gpusnap_status add_mask(struct builder *b, gpusnap_error *err)
+{
+	const gpusnap_mask_type *type = &b->layer->mask;
+	int32_t *values;
+	gpusnap_status st = add_made(b, &mask_buffer, gpusnap_mask_length(type), &values, err);
+
+	if (st)
+		return st;
+	gpusnap_mask_fill(type, values);
+	b->state->buffers[b->state->buffer_count - 1].mask = *type;
+	return GPUSNAP_OK;
+}
+
+static gpusnap_status add_map(struct builder *b, gpusnap_error *err)
+{
+	const gpusnap_mask_type *type = &b->layer->mask;
+	int32_t *values;
+	gpusnap_status st;
+
+	if (!b->rank->expert_maps)
+		return GPUSNAP_OK;
+	st = add_made(b, &map_buffer, type->experts, &values, err);
+	if (!st)
+		gpusnap_expert_map_fill(type, (gpusnap_local_id *)(void *)values);
+	return st;
 }
 
 /* ---- the layer ---- */
@@ -479,5 +512,7 @@ gpusnap_status gsn_moe_layer_build(struct gsn_rank_state *state,
 		st = add_shared(&b, err);
 	if (!st)
 		st = add_mask(&b, err);
+	if (!st)
+		st = add_map(&b, err);
 	return st;
 }

@@ -22,6 +22,7 @@ struct gsn_rank {
 	uint32_t tp_rank, tp_size;
 	uint32_t ep_rank, ep_size;
 	gpusnap_mask_kind mask;
+	bool expert_maps;
 };
 
 struct gsn_buffer_plan {

@@ -38,6 +38,11 @@ void gpusnap_registry_release(gpusnap_registry *registry)
 	gsn_registry_unlock(registry);
 }
 
+const gpusnap_registry_options *gpusnap_registry_ranks(const gpusnap_registry *registry)
+{
+	return &registry->options;
+}
+
 gpusnap_device *gpusnap_registry_device(const gpusnap_registry *registry)
 {
 	return registry->device;

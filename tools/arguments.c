@@ -23,6 +23,7 @@ enum {
 	KEY_EP_RANK,
 	KEY_MASK,
 	KEY_COMPACT,
+	KEY_EXPERT_MAPS,
 	KEY_UNREGISTERED_MASKS,
 	KEY_FORGET_UNCLAIMED,
 	KEY_STRICT,
@@ -213,6 +214,9 @@ static error_t parse_load(int key, char *arg, struct argp_state *state)
 		if (gpusnap_compact_parse(arg, &o->compact, &err))
 			argp_error(state, "--compact: %s", err.message);
 		return 0;
+	case KEY_EXPERT_MAPS:
+		o->expert_maps = true;
+		return 0;
 	case KEY_UNREGISTERED_MASKS:
 		o->unregistered_masks = true;
 		return 0;
@@ -237,6 +241,7 @@ static const struct argp_option load_option_table[] = {
 	{"ep-rank", KEY_EP_RANK, "R", 0, "This one, 0 first [0]", 10},
 	{"mask", KEY_MASK, "KIND", 0,
 		"Expert mask: standard, mori, deepep or vllm_aiter [standard]", 10},
+	{"expert-maps", KEY_EXPERT_MAPS, NULL, 0, "Hold an expert index map beside each mask", 10},
 	{"compact", KEY_COMPACT, "WHEN", 0, "Compact views: auto, always or never [auto]", 10},
 	{"strict", KEY_STRICT, NULL, 0, "Refuse tensors that the model's family has no name for",
 		10},

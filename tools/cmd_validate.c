@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include <gpusnap/dispatch.h>
 
 #include "tools/command.h"
 #include "tools/output.h"
 #include "tools/remote.h"
 
-enum { KEY_RECORD = 0x200, KEY_REFERENCE, KEY_TOKENS, KEY_STEPS, KEY_SEED };
+enum { KEY_RECORD = 0x200, KEY_REFERENCE, KEY_TOKENS, KEY_STEPS, KEY_SEED, KEY_CHECKS };
 
 struct validate_arguments {
 	struct live_options live;
@@ -19,7 +22,29 @@ struct validate_arguments {
 	uint64_t tokens;
 	uint64_t steps;
 	uint64_t seed;
+	gpusnap_json *checks; /* names; NULL: all */
 };
+
+/* "structure,sweep": a list of names. */
+static gpusnap_json *parse_checks(struct argp_state *state, const char *list)
+{
+	gpusnap_json *names = gpusnap_json_pack("[]");
+	gpusnap_error err;
+
+	while (names && list) {
+		char name[32];
+		gpusnap_check check;
+		const char *comma = strchrnul(list, ',');
+
+		(void)snprintf(name, sizeof name, "%.*s", (int)(comma - list), list);
+		if (gpusnap_check_parse(name, &check, &err))
+			argp_error(state, "--checks: %s", err.message);
+		if (gpusnap_json_append(names, gpusnap_json_pack("s", name)))
+			argp_failure(state, 6, 0, "--checks: no memory");
+		list = *comma ? comma + 1 : NULL;
+	}
+	return names;
+}
 
 static void check_combination(struct argp_state *state, const struct validate_arguments *a)
 {
@@ -27,6 +52,9 @@ static void check_combination(struct argp_state *state, const struct validate_ar
 		argp_error(state, "--record makes a new record; it takes no FILE");
 	if (a->reference && (a->record || a->file))
 		argp_error(state, "--reference stands alone: no --record, no FILE");
+	if (a->checks && (a->record || a->reference))
+		argp_error(state, "--checks goes with neither --record, which makes all of them, "
+				  "nor --reference");
 	if (!a->record && (a->tokens || a->steps || a->seed))
 		argp_error(state, "--tokens, --steps and --seed go with --record; otherwise the "
 				  "record gives them");
@@ -56,6 +84,10 @@ static error_t parse_validate(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_SEED:
 		a->seed = parse_number(state, "--seed", arg, INT64_MAX);
+		return 0;
+	case KEY_CHECKS:
+		gpusnap_json_free(a->checks);
+		a->checks = parse_checks(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (a->file)
@@ -90,20 +122,35 @@ static void print_failure(const gpusnap_json *f)
 	(void)printf(" (%s: %s)\n", field_text(f, "kind"), field_text(f, "detail"));
 }
 
+static void print_costs(const gpusnap_json *checks)
+{
+	for (size_t i = 0; i < gpusnap_json_size(checks); i++) {
+		const gpusnap_json *c = gpusnap_json_at(checks, i);
+		char bytes[SIZE_TEXT];
+
+		(void)printf("%-9s  %s read in %.3f s\n", field_text(c, "check"),
+			format_size(field_u64(c, "bytes_read"), bytes),
+			gpusnap_json_real(gpusnap_json_get(c, "seconds"), 0.0));
+	}
+}
+
 static int print_validation(const gpusnap_json *result, bool verbose)
 {
 	const gpusnap_json *failures = gpusnap_json_get(result, "failures");
+	const char *digest = gpusnap_json_text(gpusnap_json_get(result, "digest"));
 
 	(void)verbose;
 	for (size_t i = 0; i < gpusnap_json_size(failures); i++)
 		print_failure(gpusnap_json_at(failures, i));
-	(void)printf("%s: %llu layers, %llu experts swept, %llu decode steps, digest %s\n",
+	print_costs(gpusnap_json_get(result, "checks"));
+	(void)printf("%s: %llu layers, %llu experts swept, %llu decode steps%s%s\n",
 		field_true(result, "recorded") ? "recorded"
 		: field_true(result, "proved") ? "proved"
 					       : "NOT proved",
 		(unsigned long long)field_u64(result, "layers"),
 		(unsigned long long)field_u64(result, "experts_swept"),
-		(unsigned long long)field_u64(result, "steps"), field_text(result, "digest"));
+		(unsigned long long)field_u64(result, "steps"), digest ? ", digest " : "",
+		digest ? digest : "");
 	return verdict(result);
 }
 
@@ -139,6 +186,8 @@ static gpusnap_json *request(const struct validate_arguments *a, const char *pat
 		s = gpusnap_json_set(args, "steps", gpusnap_json_pack("I", (long long)a->steps));
 	if (!s && a->seed)
 		s = gpusnap_json_set(args, "seed", gpusnap_json_pack("I", (long long)a->seed));
+	if (!s && a->checks)
+		s = gpusnap_json_set(args, "checks", a->checks);
 	if (!s)
 		return args;
 	gpusnap_json_free(args);
@@ -152,6 +201,8 @@ int cmd_validate(int argc, char **argv)
 			"Write down what the probe computes now; save carries it", 1},
 		{"reference", KEY_REFERENCE, "FILE", 0,
 			"Compare every MoE block with values dumped from another engine", 1},
+		{"checks", KEY_CHECKS, "NAME,..", 0,
+			"Only these of structure, control, sweep and decode [all]", 1},
 		{"tokens", KEY_TOKENS, "N", 0, "With --record: batch of a decode step [8]", 2},
 		{"steps", KEY_STEPS, "N", 0, "With --record: decode steps [4]", 2},
 		{"seed", KEY_SEED, "N", 0, "With --record: seed of the inputs [1]", 2},

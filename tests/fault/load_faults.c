@@ -113,7 +113,7 @@ struct planned {
 
 static void plan(struct planned *p)
 {
-	const struct gsn_rank rank = {0, 1, 0, 1, GPUSNAP_MASK_STANDARD};
+	const struct gsn_rank rank = {.tp_size = 1, .ep_size = 1, .mask = GPUSNAP_MASK_STANDARD};
 	gpusnap_error err;
 
 	tempdir_make(p->folder, scratch);

@@ -251,7 +251,11 @@ START_TEST(every_rank_of_random_layers_holds_its_share)
 		make_layer(&l, &seed, tp);
 		ep = 1 + (uint32_t)random_below(&seed, l.experts);
 		for (uint32_t i = 0; i < tp * ep; i++) {
-			struct gsn_rank rank = {i % tp, tp, i / tp, ep, GPUSNAP_MASK_DEEPEP};
+			struct gsn_rank rank = {.tp_rank = i % tp,
+				.tp_size = tp,
+				.ep_rank = i / tp,
+				.ep_size = ep,
+				.mask = GPUSNAP_MASK_DEEPEP};
 			uint32_t first, local;
 
 			gpusnap_expert_block(l.experts, rank.ep_rank, ep, &first, &local);

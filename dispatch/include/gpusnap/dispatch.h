@@ -110,6 +110,20 @@ typedef struct gpusnap_validate_options {
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_probe_record(gpusnap_dispatch *dispatch,
 	const gpusnap_validate_options *options, gpusnap_probe **out, gpusnap_error *err);
 
+/* The checks of a validation, cheapest first; a set of them is an or of 1u << check. */
+typedef enum gpusnap_check {
+	GPUSNAP_CHECK_STRUCTURE, /* masks, maps, scales, tables and weights are well-formed */
+	GPUSNAP_CHECK_CONTROL,	 /* digests of the control tables */
+	GPUSNAP_CHECK_SWEEP,	 /* one token for each local expert; foreign and sink ids */
+	GPUSNAP_CHECK_DECODE,	 /* decode steps through all layers, naturally routed */
+	GPUSNAP_CHECKS
+} gpusnap_check;
+#define GPUSNAP_CHECKS_ALL ((1u << GPUSNAP_CHECKS) - 1)
+/** "structure", "control", "sweep", "decode". Static string. */
+GPUSNAP_API const char *gpusnap_check_name(gpusnap_check check);
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_check_parse(
+	const char *name, gpusnap_check *ret_check, gpusnap_error *err);
+
 typedef enum gpusnap_failure_kind {
 	GPUSNAP_FAILURE_STRUCTURE = 1, /* mask, map or scale is malformed */
 	GPUSNAP_FAILURE_CONTROL,       /* a control table's digest differs */
@@ -128,12 +142,19 @@ typedef struct gpusnap_failure {
 	char detail[200];
 } gpusnap_failure;
 
+typedef struct gpusnap_check_cost {
+	uint64_t bytes_read; /* of buffers; a weight counts once a pass, whatever the batch */
+	double seconds;
+} gpusnap_check_cost;
+
 typedef struct gpusnap_validation {
 	bool proved;
+	uint32_t checks; /* that were made */
+	gpusnap_check_cost costs[GPUSNAP_CHECKS];
 	uint32_t layers;
 	uint64_t experts_swept;
 	uint32_t steps;
-	gpusnap_digest digest; /* of what was computed now */
+	gpusnap_digest digest; /* of what was computed now; zero unless all checks were made */
 	bool decode_differs;
 	size_t failure_count;
 	gpusnap_failure *failures; /* most telling first, one per damaged object */
@@ -147,6 +168,13 @@ typedef struct gpusnap_validation {
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_validate(gpusnap_dispatch *dispatch,
 	const gpusnap_probe *record, const gpusnap_baseline *baseline, gpusnap_validation *ret,
 	gpusnap_error *err);
+/**
+ * The same with some of the checks only: `proved` speaks of these alone. E_INVALID for a set that
+ * is empty or has a bit that is no check's.
+ */
+GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_validate_checks(gpusnap_dispatch *dispatch,
+	const gpusnap_probe *record, const gpusnap_baseline *baseline, uint32_t checks,
+	gpusnap_validation *ret, gpusnap_error *err);
 GPUSNAP_API void gpusnap_validation_release(gpusnap_validation *validation);
 
 /* One MoE block's values from another engine, for comparison. Host memory, borrowed. */
@@ -174,7 +202,8 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_reference_compare(gpusnap_d
 	gpusnap_error *err);
 
 /**
- * Add the command "validate" to an agent: args {record: bool, file: PATH, tokens, steps, seed},
+ * Add the command "validate" to an agent: args {record: bool, file: PATH, tokens, steps, seed,
+ * checks: [NAME..]},
  * result as documented for `gpusnap validate --json`.
  */
 GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_dispatch_serve(

@@ -33,6 +33,7 @@ typedef struct gpusnap_load_options {
 	size_t struct_size;
 	uint32_t tp_rank, tp_size, ep_rank, ep_size; /* sizes 0 mean 1 */
 	gpusnap_mask_kind mask;			     /* default standard */
+	bool expert_maps;			     /* an index map beside each mask */
 	bool unregistered_masks; /* leave masks unnamed, as engines do: unclaimed bytes */
 	bool forget_unclaimed;	 /* policy zero for unclaimed bytes: shows failure 1 */
 	gpusnap_compact compact;

@@ -59,6 +59,9 @@ GPUSNAP_API GPUSNAP_NODISCARD gpusnap_status gpusnap_registry_create(gpusnap_dev
 	const gpusnap_registry_options *options, gpusnap_registry **out, gpusnap_error *err);
 /** NULL is a no-op. Adopted memory is left alone. */
 GPUSNAP_API void gpusnap_registry_free(gpusnap_registry *registry);
+/** As created, with the sizes filled in. */
+GPUSNAP_API const gpusnap_registry_options *gpusnap_registry_ranks(
+	const gpusnap_registry *registry);
 GPUSNAP_API gpusnap_device *gpusnap_registry_device(const gpusnap_registry *registry);
 
 /**
