@@ -17,5 +17,15 @@ if command -v g++ >/dev/null; then
 	g++ -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers -x c++ "$source" "${flags[@]}" -o "$prefix/cc_program"
 	"$prefix/cc_program"
 fi
+
+# The example finds the mask that it lost, by name.
+gcc -std=c17 -Wall -Wextra -Wpedantic -Werror "$GPUSNAP_SOURCE/tools/examples/own_buffers.c" "${flags[@]}" -o "$prefix/own_buffers"
+"$prefix/own_buffers" >"$prefix/said"
+diff - "$prefix/said" <<'END'
+decoded 2 tokens: 2 pairs here, 2 elsewhere
+proved
+broken: layer 0, mask: standard mask: all 8 values are zero, expected 4 ones from index 4: the mask was not restored
+NOT proved
+END
 "$prefix/bin/gpusnap" --version
 "$prefix/bin/gpusnap" doctor "$prefix" >/dev/null

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <gpusnap/expert_map.h>
 #include <gpusnap/snapshot.h>
 
 #include "dispatch/probe_input.h"
@@ -70,6 +71,8 @@ static bool has_slot(
 		return shape->dtype == GPUSNAP_F8_E4M3;
 	case GPUSNAP_MOE_SELECTION_BIAS:
 		return shape->sigmoid;
+	case GPUSNAP_MOE_MAP:
+		return shape->maps;
 	case GPUSNAP_MOE_SHARED_W13:
 	case GPUSNAP_MOE_SHARED_W2:
 	case GPUSNAP_MOE_SHARED_GATE:
@@ -170,6 +173,8 @@ static struct tensor tensor_of(
 	case GPUSNAP_MOE_MASK:
 		return (struct tensor){GPUSNAP_ROLE_EXPERT_MASK, GPUSNAP_I32, 1,
 			{gpusnap_mask_length(&layer->mask)}};
+	case GPUSNAP_MOE_MAP:
+		return (struct tensor){GPUSNAP_ROLE_EXPERT_MAP, GPUSNAP_I32, 1, {layer->experts}};
 	case GPUSNAP_MOE_SELECTION_BIAS:
 		return (struct tensor){GPUSNAP_ROLE_BIAS, GPUSNAP_F32, 1, {layer->experts}};
 	case GPUSNAP_MOE_SHARED_W13:
@@ -193,6 +198,11 @@ static void fill_tensor(const gpusnap_moe_layer *layer, gpusnap_moe_slot slot,
 	if (slot == GPUSNAP_MOE_MASK) {
 		if (!shape->zero_masks)
 			gpusnap_mask_fill(&layer->mask, to);
+		return;
+	}
+	if (slot == GPUSNAP_MOE_MAP) {
+		if (!shape->zero_masks)
+			gpusnap_expert_map_fill(&layer->mask, to);
 		return;
 	}
 	if (tensor->rank < 3) {

@@ -26,9 +26,10 @@ struct moe_shape {
 	uint32_t ep_rank, ep_size;
 	/* Sigmoid, groups of 4, selection bias, scale, and on rank 0 a gated shared expert. */
 	bool sigmoid;
+	bool maps; /* an index map beside each mask */
 	bool unregistered_masks;
 	bool forget_unclaimed;	/* policy zero for bytes that no buffer names */
-	bool zero_masks;	/* leave them to gpusnap_dispatch_build_mask() */
+	bool zero_masks;	/* leave them, and maps, to gpusnap_dispatch_build_mask() */
 	gpusnap_device *device; /* borrowed; NULL: the host, opened and closed */
 };
 /* Small, and none of its sizes equals another. */

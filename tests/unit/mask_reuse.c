@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include <gpusnap/expert_map.h>
+
 #include "formats/base/alloc.h"
 #include "tests/support/moe_state.h"
 #include "tests/support/suite.h"
 
-enum { STEPS = 1000, TOKENS = 4 };
+enum { STEPS = 10000, TOKENS = 4 };
 
 static void decode(const struct moe_state *state, uint32_t layer, const float *x, float *out)
 {
@@ -30,18 +32,23 @@ START_TEST(steps_build_no_mask_copy_none_and_allocate_nothing)
 	gpusnap_error err;
 
 	shape.zero_masks = true;
+	shape.maps = true;
 	moe_state_make(&state, &shape);
-	for (uint32_t layer = 0; layer < shape.layers; layer++)
+	for (uint32_t layer = 0; layer < shape.layers; layer++) {
 		ck_ok(gpusnap_dispatch_build_mask(state.dispatch, layer, &err));
+		ck_ok(gpusnap_dispatch_build_map(state.dispatch, layer, &err));
+	}
 	decode(&state, 0, x, out);
 	before = gpusnap_dispatch_get_counters(state.dispatch);
 	ck_assert_uint_eq(before.mask_builds, shape.layers);
-	ck_assert_uint_eq(before.mask_copies, shape.layers);
+	ck_assert_uint_eq(before.map_builds, shape.layers);
+	ck_assert_uint_eq(before.mask_copies, 2 * shape.layers);
 	for (uint32_t step = 0; step < STEPS; step++)
 		decode(&state, step % shape.layers, x, out);
 	after = gpusnap_dispatch_get_counters(state.dispatch);
 	ck_assert_uint_eq(after.steps, before.steps + STEPS);
 	ck_assert_uint_eq(after.mask_builds, before.mask_builds);
+	ck_assert_uint_eq(after.map_builds, before.map_builds);
 	ck_assert_uint_eq(after.mask_copies, before.mask_copies);
 	ck_assert_uint_eq(after.allocations, before.allocations);
 	moe_state_free(&state);
@@ -103,6 +110,42 @@ START_TEST(a_remap_makes_an_owned_mask_be_written_once_more)
 }
 END_TEST
 
+START_TEST(a_map_is_written_once_more_after_a_remap)
+{
+	struct moe_shape shape = MOE_SHAPE_INIT;
+	struct moe_state state;
+	float *x = moe_inputs(4, (size_t)TOKENS * shape.hidden);
+	float *out = gsn_alloc((size_t)TOKENS * shape.hidden, sizeof *out);
+	gpusnap_local_id *ids;
+	uint64_t bytes;
+	gpusnap_error err;
+
+	shape.maps = true;
+	shape.zero_masks = true;
+	shape.ep_rank = 1;
+	shape.ep_size = 2;
+	moe_state_make(&state, &shape);
+	ck_ok(gpusnap_dispatch_build_map(state.dispatch, 0, &err));
+	ck_ok(gpusnap_dispatch_build_map(state.dispatch, 0, &err));
+	ids = moe_state_bytes(&state, 0, GPUSNAP_MOE_MAP, &bytes);
+	ck_ok(gpusnap_expert_map_check(&state.model->layers[0].mask, ids, shape.experts, &err));
+	moe_offload(&state);
+	moe_resume(&state);
+	for (int i = 0; i < 5; i++)
+		decode(&state, 0, x, out);
+	ck_assert_uint_eq(gpusnap_dispatch_get_counters(state.dispatch).map_builds, 2);
+	ck_assert_uint_eq(gpusnap_dispatch_get_counters(state.dispatch).mask_builds, 0);
+	moe_state_free(&state);
+	shape.maps = false;
+	moe_state_make(&state, &shape);
+	ck_fails(gpusnap_dispatch_build_map(state.dispatch, 0, &err), GPUSNAP_E_INVALID,
+		"layer 0 has no map to build");
+	moe_state_free(&state);
+	gsn_free(x);
+	gsn_free(out);
+}
+END_TEST
+
 START_TEST(a_mask_that_somebody_else_fills_is_left_alone)
 {
 	struct moe_shape shape = MOE_SHAPE_INIT;
@@ -145,6 +188,7 @@ int main(void)
 		steps_build_no_mask_copy_none_and_allocate_nothing,
 		building_again_while_nothing_is_remapped_does_nothing,
 		a_remap_makes_an_owned_mask_be_written_once_more,
+		a_map_is_written_once_more_after_a_remap,
 		a_mask_that_somebody_else_fills_is_left_alone,
 		no_mask_is_built_while_its_region_is_offloaded,
 	};
