@@ -146,9 +146,12 @@ static int compare_key(const void *key, const void *entry)
 
 const char *gpusnap_header_metadata(const gpusnap_header *header, const char *key)
 {
-	const struct gsn_metadata_entry *found = bsearch(key, header->metadata,
-		header->metadata_count, sizeof header->metadata[0], compare_key);
+	const struct gsn_metadata_entry *found;
 
+	if (!header->metadata_count)
+		return NULL; /* there is no array to search */
+	found = bsearch(key, header->metadata, header->metadata_count, sizeof header->metadata[0],
+		compare_key);
 	return found ? found->pair.value : NULL;
 }
 
