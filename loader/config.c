@@ -375,6 +375,7 @@ static gpusnap_status parse_known(
 		st = parse_epsilon(json, config, err);
 	if (!st)
 		st = parse_blocks(json, config, err);
+	config->untied = !gpusnap_json_boolean(gpusnap_json_get(json, "tie_word_embeddings"), 1);
 	return st;
 }
 

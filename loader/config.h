@@ -30,6 +30,7 @@ struct gsn_config {
 	float routed_scale;	     /* 0: none */
 	uint32_t groups, top_groups; /* 0: none */
 	float limit;		     /* of the activation; 0: none */
+	bool untied;		     /* says that the output head is not the embedding */
 	float norm_epsilon;
 	uint32_t block_n, block_k; /* rows and columns a scale; 128 where not said */
 	uint32_t dense_count;

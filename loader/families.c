@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-/* clang-format off: a rule a line */
-
 #define RULE(name, slot, layout, axis, part, parts)                                                \
 	{                                                                                          \
 		name, GPUSNAP_MOE_##slot, GSN_LAYOUT_##layout, GSN_SHARD_##axis, part, parts       \
@@ -36,14 +34,21 @@
 	PROJECTION_RULES("layers.%l." shared, SHARED_, gate, up, down)
 
 /* What all but DeepSeek-V4 call the rest of the model the same. */
-#define PLAIN_NAMES                                                                                \
-	"embed_tokens.weight", "norm.weight", "lm_head.weight",                                    \
-		"layers.%l.input_layernorm.weight", "layers.%l.self_attn.*"
+#define NEEDED_NAMES                                                                               \
+	"embed_tokens.weight", "norm.weight", "layers.%l.input_layernorm.weight",                  \
+		"layers.%l.post_attention_layernorm.weight", "layers.%l.self_attn.o_proj.weight"
+
+#define QKV_NAMES                                                                                  \
+	"layers.%l.self_attn.q_proj.weight", "layers.%l.self_attn.k_proj.weight",                  \
+		"layers.%l.self_attn.v_proj.weight"
 
 #define DENSE_NAMES                                                                                \
-	"layers.%l.mlp.gate_proj.weight", "layers.%l.mlp.gate_proj.weight_scale_inv",              \
-		"layers.%l.mlp.up_proj.weight", "layers.%l.mlp.up_proj.weight_scale_inv",          \
-		"layers.%l.mlp.down_proj.weight", "layers.%l.mlp.down_proj.weight_scale_inv"
+	"layers.%l.mlp.gate_proj.weight", "layers.%l.mlp.up_proj.weight",                          \
+		"layers.%l.mlp.down_proj.weight"
+
+#define DENSE_SCALES                                                                               \
+	"layers.%l.mlp.gate_proj.weight_scale_inv", "layers.%l.mlp.up_proj.weight_scale_inv",      \
+		"layers.%l.mlp.down_proj.weight_scale_inv"
 
 const struct gsn_family gsn_family_unknown = {0};
 
@@ -66,7 +71,10 @@ static const struct gsn_family families[] = {
 				LAYER_RULE("post_attention_layernorm.weight", NORM),
 				EXPERT_RULES("mlp.experts", "gate_proj", "up_proj", "down_proj"),
 			},
-		.plain = {PLAIN_NAMES, DENSE_NAMES},
+		.needed = {NEEDED_NAMES, QKV_NAMES},
+		.dense = {DENSE_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*", DENSE_SCALES},
 	},
 	{
 		.model_type = "mixtral",
@@ -83,7 +91,9 @@ static const struct gsn_family families[] = {
 				LAYER_RULE("post_attention_layernorm.weight", NORM),
 				EXPERT_RULES("block_sparse_moe.experts", "w1", "w3", "w2"),
 			},
-		.plain = {PLAIN_NAMES},
+		.needed = {NEEDED_NAMES, QKV_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*"},
 	},
 	{
 		.model_type = "qwen2_moe",
@@ -107,7 +117,10 @@ static const struct gsn_family families[] = {
 				SHARED_RULES(
 					"mlp.shared_expert", "gate_proj", "up_proj", "down_proj"),
 			},
-		.plain = {PLAIN_NAMES, DENSE_NAMES},
+		.needed = {NEEDED_NAMES, QKV_NAMES},
+		.dense = {DENSE_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*", DENSE_SCALES},
 	},
 	{
 		.model_type = "glm4_moe",
@@ -133,7 +146,10 @@ static const struct gsn_family families[] = {
 				SHARED_RULES(
 					"mlp.shared_experts", "gate_proj", "up_proj", "down_proj"),
 			},
-		.plain = {PLAIN_NAMES, DENSE_NAMES},
+		.needed = {NEEDED_NAMES, QKV_NAMES},
+		.dense = {DENSE_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*", DENSE_SCALES},
 	},
 	{
 		.model_type = "deepseek_v3",
@@ -162,7 +178,10 @@ static const struct gsn_family families[] = {
 				SHARED_RULES(
 					"mlp.shared_experts", "gate_proj", "up_proj", "down_proj"),
 			},
-		.plain = {PLAIN_NAMES, DENSE_NAMES},
+		.needed = {NEEDED_NAMES},
+		.dense = {DENSE_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*", DENSE_SCALES},
 	},
 	{
 		.model_type = "deepseek_v4",
@@ -190,19 +209,12 @@ static const struct gsn_family families[] = {
 				EXPERT_RULES("ffn.experts", "w1", "w3", "w2"),
 				SHARED_RULES("ffn.shared_experts", "w1", "w3", "w2"),
 			},
-		.plain =
-			{
-				"embed_tokens.weight",
-				"embed.weight",
-				"norm.weight",
-				"head.weight",
-				"lm_head.weight",
-				"hc_head*",
-				"layers.%l.attn.*",
-				"layers.%l.attn_norm.weight",
-				"layers.%l.hc_attn_*",
-				"layers.%l.hc_ffn_*",
-			},
+		.needed = {"norm.weight", "layers.%l.attn_norm.weight", "layers.%l.ffn_norm.weight",
+			"layers.%l.attn.wkv.weight", "layers.%l.attn.wo_a.weight",
+			"layers.%l.attn.wo_b.weight"},
+		.head = "head.weight",
+		.plain = {"embed_tokens.weight", "embed.weight", "lm_head.weight", "hc_head*",
+			"layers.%l.attn.*", "layers.%l.hc_attn_*", "layers.%l.hc_ffn_*"},
 	},
 	{
 		.model_type = "gpt_oss",
@@ -232,11 +244,11 @@ static const struct gsn_family families[] = {
 				GPT_OSS_RULE("down_proj_bias", W2_BIAS, STACKED, NONE, 1),
 #undef GPT_OSS_RULE
 			},
-		.plain = {PLAIN_NAMES},
+		.needed = {NEEDED_NAMES, QKV_NAMES},
+		.head = "lm_head.weight",
+		.plain = {"layers.%l.self_attn.*"},
 	},
 };
-
-/* clang-format on */
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 

@@ -69,14 +69,9 @@ bool gsn_family_match(
 	return false;
 }
 
-bool gsn_family_expects(const struct gsn_family *family, const char *name)
+bool gsn_pattern_match(const char *pattern, const char *name, struct gsn_tensor_match *match)
 {
-	struct gsn_tensor_match match;
-
-	for (const char *const *pattern = family->plain; *pattern; pattern++)
-		if (match_pattern(*pattern, without_prefix(name), &match))
-			return true;
-	return false;
+	return match_pattern(pattern, without_prefix(name), match);
 }
 
 bool gsn_is_prediction(const char *name, uint32_t layers)

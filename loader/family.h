@@ -11,8 +11,10 @@
 
 #include <gpusnap/moe.h>
 
-#define GSN_RULES_MAX 32
-#define GSN_PLAIN_MAX 20
+#define GSN_RULES_MAX  32
+#define GSN_PLAIN_MAX  16 /* and a NULL */
+#define GSN_NEEDED_MAX 12
+#define GSN_DENSE_MAX  3
 
 /* How tensor parallelism cuts the tensor that a rule names. */
 enum gsn_shard_axis { GSN_SHARD_NONE, GSN_SHARD_ROWS, GSN_SHARD_COLUMNS };
@@ -67,10 +69,14 @@ struct gsn_family {
 	struct gsn_family_keys keys;
 	struct gsn_tensor_rule rules[GSN_RULES_MAX];
 	/*
-	 * Tensors that are no MoE parameters and belong to the model all the same, as patterns; *
-	 * stands for any end. NULL ends the list.
+	 * Tensors that are no MoE parameters, or no more than a norm, and belong to the model all
+	 * the same, as patterns; * stands for any end. Those that every model has, that its dense
+	 * layers have besides, the output head unless embeddings are tied, and what may be there.
 	 */
-	const char *plain[GSN_PLAIN_MAX];
+	const char *needed[GSN_NEEDED_MAX];
+	const char *dense[GSN_DENSE_MAX];
+	const char *head;
+	const char *plain[GSN_PLAIN_MAX + 1];
 };
 
 /* What tensors of an unknown family are kept by: no rules. */
@@ -95,8 +101,8 @@ char *gsn_rule_name(
 	const struct gsn_tensor_rule *rule, bool prefixed, uint32_t layer, uint32_t expert);
 /* Is there one such tensor an expert, or one a layer. */
 bool gsn_rule_is_per_expert(const struct gsn_tensor_rule *rule);
-/* Is the tensor one of the model's that are no MoE parameters. */
-bool gsn_family_expects(const struct gsn_family *family, const char *name);
+/* A name, with or without prefix, against a pattern; sets layer and expert. */
+bool gsn_pattern_match(const char *pattern, const char *name, struct gsn_tensor_match *match);
 /* Is it of a layer for multi-token prediction: behind the model's layers, or under "mtp.". */
 bool gsn_is_prediction(const char *name, uint32_t layers);
 

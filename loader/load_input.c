@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loader/load_input.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/base/fail.h"
 #include "formats/base/options.h"
-#include "formats/base/text.h"
 #include "loader/compact.h"
+#include "loader/name_list.h"
 
 static const char unknown_note[] =
 	"the model's family is unknown: its tensors are kept as they are, with no decode to prove "
@@ -56,26 +55,13 @@ gpusnap_status gsn_load_input_resolve(
 
 static gpusnap_status refuse_unexpected(const struct gsn_load_input *input, gpusnap_error *err)
 {
-	const struct gsn_rank_state *state = &input->state;
-	char names[300] = "";
-	size_t used = 0;
-	uint32_t i;
+	struct gsn_name_list list = {0};
 
-	for (i = 0; i < state->unexpected_count; i++) {
-		char quoted[GSN_QUOTE_BYTES];
-		const char *name = state->unexpected[i];
-		int length = snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
-			gsn_quote(name, strlen(name), quoted));
-
-		if ((size_t)length >= sizeof names - used)
-			break;
-		used += (size_t)length;
-	}
-	names[used] = '\0';
+	for (uint32_t i = 0; i < input->state.unexpected_count; i++)
+		gsn_name_list_add(&list, input->state.unexpected[i]);
 	return gsn_fail(err, GPUSNAP_E_FORMAT,
-		"%u tensors are none of %s's: %s%s; without strict they are kept as they are",
-		state->unexpected_count, input->config.model_type, names,
-		i < state->unexpected_count ? ", ..." : "");
+		"%zu tensors are none of %s's: %s; without strict they are kept as they are",
+		list.count, input->config.model_type, list.text);
 }
 
 static gpusnap_status read_config(struct gsn_load_input *input, gpusnap_error *err)

@@ -2,11 +2,11 @@
 /* Collecting the tensors of a MoE layer. */
 #include "loader/moe_tensors.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
+#include "loader/name_list.h"
 
 const struct gsn_expert_slots gsn_routed_slots = {
 	GPUSNAP_MOE_W13, GPUSNAP_MOE_W13_SCALE, GPUSNAP_MOE_W2, GPUSNAP_MOE_W2_SCALE};
@@ -156,43 +156,24 @@ static bool is_needed(gpusnap_moe_slot slot, const struct needs *needs)
 
 /* ---- what is missing ---- */
 
-struct missing {
-	size_t count;
-	size_t used; /* of `names` */
-	char names[400];
-};
-
-static gpusnap_status note_missing(struct missing *missing, const struct gsn_tensor_rule *rule,
-	const struct gsn_moe_tensors *layer, uint32_t expert, gpusnap_error *err)
-{
-	char *name = gsn_rule_name(rule, layer->prefixed, layer->layer, expert);
-	size_t length;
-
-	if (!name)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a tensor name");
-	length = strlen(name) + 2;
-	if (missing->used + length < sizeof missing->names)
-		missing->used += (size_t)snprintf(missing->names + missing->used,
-			sizeof missing->names - missing->used, "%s%s", missing->count ? ", " : "",
-			name);
-	else
-		missing->used = sizeof missing->names; /* full: only counted from here on */
-	missing->count++;
-	gsn_free(name);
-	return GPUSNAP_OK;
-}
-
-static gpusnap_status find_missing(struct missing *missing, const struct gsn_tensor_rule *rule,
+static gpusnap_status find_missing(struct gsn_name_list *list, const struct gsn_tensor_rule *rule,
 	const struct gsn_moe_tensors *layer, const struct gsn_config *config, gpusnap_error *err)
 {
 	const struct gsn_moe_slot_tensors *slot = &layer->slots[rule->slot];
 	uint32_t tensors = gsn_rule_is_per_expert(rule) ? config->experts : 1;
-	gpusnap_status st = GPUSNAP_OK;
 
-	for (uint32_t e = 0; !st && e < tensors; e++)
-		if (!slot->tensors || !slot->tensors[(size_t)e * rule->parts + rule->part])
-			st = note_missing(missing, rule, layer, e, err);
-	return st;
+	for (uint32_t e = 0; e < tensors; e++) {
+		char *name;
+
+		if (slot->tensors && slot->tensors[(size_t)e * rule->parts + rule->part])
+			continue;
+		name = gsn_rule_name(rule, layer->prefixed, layer->layer, e);
+		if (!name)
+			return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for a tensor name");
+		gsn_name_list_add(list, name);
+		gsn_free(name);
+	}
+	return GPUSNAP_OK;
 }
 
 /* Another spelling of an earlier rule's tensor. */
@@ -209,7 +190,7 @@ gpusnap_status gsn_moe_tensors_complete(
 {
 	const struct gsn_family *family = config->family;
 	struct needs needs = needs_of(layer, config);
-	struct missing missing = {0};
+	struct gsn_name_list missing = {0};
 	gpusnap_status st = GPUSNAP_OK;
 
 	for (const struct gsn_tensor_rule *rule = family->rules; !st && rule->pattern; rule++)
@@ -217,6 +198,6 @@ gpusnap_status gsn_moe_tensors_complete(
 			st = find_missing(&missing, rule, layer, config, err);
 	if (st || !missing.count)
 		return st;
-	return gsn_fail(err, GPUSNAP_E_FORMAT, "layer %u lacks %zu tensors: %s%s", layer->layer,
-		missing.count, missing.names, missing.used == sizeof missing.names ? ", ..." : "");
+	return gsn_fail(err, GPUSNAP_E_FORMAT, "layer %u lacks %zu tensors: %s", layer->layer,
+		missing.count, missing.text);
 }

@@ -10,6 +10,7 @@
 #include "formats/base/fail.h"
 #include "formats/base/text.h"
 #include "loader/moe_layer.h"
+#include "loader/plain_tensors.h"
 
 #define NO_LAYER UINT32_MAX
 
@@ -121,8 +122,10 @@ struct assembly {
 	const struct gsn_rank *rank;
 	struct gsn_rank_state *state;
 	struct gsn_moe_tensors *layers; /* [config->layers] */
-	bool *built;			/* [config->layers] */
-	uint32_t *layer_of;		/* of each tensor; NO_LAYER: a buffer of its own */
+	struct gsn_plain_tensors plain;
+	bool *moe;	    /* [config->layers]: has experts */
+	bool *built;	    /* [config->layers] */
+	uint32_t *layer_of; /* of each tensor; NO_LAYER: a buffer of its own */
 };
 
 /* How the checkpoint spells its names: for the names of tensors that are not there. */
@@ -140,16 +143,17 @@ static gpusnap_status open_assembly(struct assembly *a, gpusnap_error *err)
 	bool prefixed = has_model_prefix(checkpoint);
 
 	a->layers = gsn_alloc(a->config->layers, sizeof *a->layers);
+	a->moe = gsn_alloc(a->config->layers, sizeof *a->moe);
 	a->built = gsn_alloc(a->config->layers, sizeof *a->built);
 	a->layer_of = gsn_alloc(checkpoint->tensor_count, sizeof *a->layer_of);
-	if (!a->layers || !a->built || !a->layer_of)
+	if (!a->layers || !a->moe || !a->built || !a->layer_of)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u layers, %zu tensors",
 			a->config->layers, checkpoint->tensor_count);
 	for (uint32_t l = 0; l < a->config->layers; l++) {
 		a->layers[l].layer = l;
 		a->layers[l].prefixed = prefixed;
 	}
-	return GPUSNAP_OK;
+	return gsn_plain_tensors_open(&a->plain, a->config, err);
 }
 
 static void close_assembly(struct assembly *a)
@@ -157,7 +161,9 @@ static void close_assembly(struct assembly *a)
 	for (uint32_t l = 0; a->layers && l < a->config->layers; l++)
 		gsn_moe_tensors_release(&a->layers[l]);
 	gsn_free(a->layers);
+	gsn_free(a->moe);
 	gsn_free(a->built);
+	gsn_plain_tensors_close(&a->plain);
 	gsn_free(a->layer_of);
 }
 
@@ -189,8 +195,8 @@ static gpusnap_status look_at_plain(struct assembly *a, const char *name, gpusna
 		a->state->predictions++;
 		return GPUSNAP_OK;
 	}
-	return gsn_family_expects(config->family, name) ? GPUSNAP_OK
-							: note_unexpected(a->state, name, err);
+	return gsn_plain_tensors_take(&a->plain, name) ? GPUSNAP_OK
+						       : note_unexpected(a->state, name, err);
 }
 
 static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
@@ -208,6 +214,8 @@ static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
 			continue;
 		}
 		a->layer_of[i] = match.layer;
+		if (match.rule->slot == GPUSNAP_MOE_NORM)
+			(void)gsn_plain_tensors_see(&a->plain, tensor->tensor->name);
 		st = gsn_moe_tensors_add(&a->layers[match.layer], a->config, &match, tensor, err);
 	}
 	return st;
@@ -215,17 +223,15 @@ static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
 
 /* ---- building ---- */
 
-static bool is_moe(const struct assembly *a, uint32_t layer)
-{
-	return gsn_config_is_sparse(a->config, layer) || gsn_moe_tensors_any(&a->layers[layer]);
-}
-
-static uint32_t count_moe_layers(const struct assembly *a)
+static uint32_t find_moe_layers(struct assembly *a)
 {
 	uint32_t count = 0;
 
-	for (uint32_t l = 0; l < a->config->layers; l++)
-		count += is_moe(a, l);
+	for (uint32_t l = 0; l < a->config->layers; l++) {
+		a->moe[l] =
+			gsn_config_is_sparse(a->config, l) || gsn_moe_tensors_any(&a->layers[l]);
+		count += a->moe[l];
+	}
 	return count;
 }
 
@@ -233,7 +239,7 @@ static gpusnap_status open_model(struct assembly *a, gpusnap_error *err)
 {
 	gpusnap_moe_model *model = gsn_alloc(1, sizeof *model);
 	const char *known = a->config->family->model_type;
-	uint32_t count = count_moe_layers(a);
+	uint32_t count = find_moe_layers(a);
 
 	if (!model)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for the model's description");
@@ -279,7 +285,7 @@ static gpusnap_status build_buffers(struct assembly *a, gpusnap_error *err)
 		const struct gsn_checkpoint_tensor *tensor = &a->checkpoint->tensors[i];
 		uint32_t layer = a->layer_of[i];
 
-		if (layer != NO_LAYER && is_moe(a, layer))
+		if (layer != NO_LAYER && a->moe[layer])
 			st = build_layer(a, layer, err);
 		else
 			st = gsn_rank_state_add_whole(a->state, tensor, tensor->tensor->name,
@@ -287,7 +293,7 @@ static gpusnap_status build_buffers(struct assembly *a, gpusnap_error *err)
 	}
 	/* A layer of which nothing is there comes last, to be refused. */
 	for (uint32_t l = 0; !st && l < a->config->layers; l++)
-		if (is_moe(a, l))
+		if (a->moe[l])
 			st = build_layer(a, l, err);
 	return st;
 }
@@ -384,6 +390,8 @@ gpusnap_status gsn_rank_state_build(const struct gsn_checkpoint *checkpoint,
 		st = open_model(&a, err);
 	if (!st)
 		st = build_buffers(&a, err);
+	if (!st)
+		st = gsn_plain_tensors_complete(&a.plain, a.moe, has_model_prefix(checkpoint), err);
 	if (!st)
 		st = place_buffers(&state, err);
 	close_assembly(&a);

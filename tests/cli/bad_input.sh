@@ -127,12 +127,15 @@ check 'len(r["damage"]) == 1'
 
 # A tensor that nobody expected is kept and named; --strict refuses it.
 fresh
-LC_ALL=C sed -i 's/model[.]norm[.]weight/model.morn.weight/' "$damaged"/model*
+LC_ALL=C sed -i 's/lm_head[.]weight/lm_tail.weight/' "$damaged"/model*
+expect 4 load "$damaged" "$scratch/odd.gsnap"
+one_line "the model lacks 1 tensors: lm_head.weight"
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$damaged/config.json"
 expect 0 load "$damaged" "$scratch/odd.gsnap" --json
-one_line "1 tensors are none of mixtral's, kept as they are: model.morn.weight"
-check 'r["unexpected"] == ["model.morn.weight"] and r["padding"] == 0'
+one_line "1 tensors are none of mixtral's, kept as they are: lm_tail.weight"
+check 'r["unexpected"] == ["lm_tail.weight"] and r["padding"] == 0'
 expect 4 load "$damaged" "$scratch/odd2.gsnap" --strict
-one_line "1 tensors are none of mixtral's: model.morn.weight"
+one_line "1 tensors are none of mixtral's: lm_tail.weight"
 expect 0 load "$checkpoints/mixtral" "$scratch/padded.gsnap" --tp-size 3 --tp-rank 2 --json
 one_line "of the buffers are padding"
 check 'r["padding"] > 0 and r["unexpected"] == []'
@@ -190,6 +193,7 @@ for name in (p, i):
     assert data.count(b"\"lm_head.weight\"") == 1
     data = data.replace(b"\"lm_head.weight\"", b"\"l\\u001b[31m\xc3\xbc.\"")
     open(name, "wb").write(data)' "$damaged"
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$damaged/config.json"
 expect 0 load "$damaged" "$scratch/escape.gsnap"
 expect 0 ls "$scratch/escape.gsnap"
 contains "$out" 'l\x1b[31mü.'

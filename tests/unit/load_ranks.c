@@ -1020,6 +1020,54 @@ START_TEST(tensors_missing_from_every_kind_of_layer_are_listed)
 }
 END_TEST
 
+/* Of a model that holds more than MoE layers nothing may be missing. */
+START_TEST(tensors_missing_from_the_rest_of_the_model_are_listed)
+{
+	static const struct {
+		const char *checkpoint, *tensor;
+	} cases[] = {
+		{"qwen3_moe", "model.embed_tokens.weight"},
+		{"qwen3_moe", "lm_head.weight"},
+		{"mixtral", "model.layers.1.self_attn.k_proj.weight"},
+		{"deepseek_v3", "model.layers.0.mlp.down_proj.weight"},
+		{"glm4_moe", "model.layers.0.post_attention_layernorm.weight"},
+		{"gpt_oss", "model.layers.1.post_attention_layernorm.weight"},
+		{"deepseek_v4", "model.layers.2.ffn_norm.weight"},
+		{"deepseek_v4_fp4", "head.weight"},
+		{"qwen2_moe", "model.norm.weight"},
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char folder[PATH_MAX], text[200];
+		struct test_checkpoint *checkpoint = rewrite(cases[i].checkpoint, folder);
+		gpusnap_error err;
+
+		*test_checkpoint_find(checkpoint, cases[i].tensor)->name = 0;
+		(void)snprintf(text, sizeof text, "the model lacks 1 tensors: %s", cases[i].tensor);
+		ck_assert_msg(load_rewritten(checkpoint, folder, &err) == GPUSNAP_E_FORMAT,
+			"%s is not missed", cases[i].tensor);
+		ck_assert_ptr_nonnull(strstr(err.message, text));
+	}
+}
+END_TEST
+
+START_TEST(moe_layers_alone_are_a_checkpoint)
+{
+	char folder[PATH_MAX];
+	struct test_checkpoint *checkpoint = rewrite("deepseek_v3", folder);
+	gpusnap_error err;
+
+	for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+		char *name = checkpoint->tensors[i].name;
+
+		if (!strstr(name, "layers.1.mlp.") && !strstr(name, "layers.2.mlp.") &&
+			!strstr(name, "post_attention_layernorm"))
+			*name = 0;
+	}
+	ck_ok(load_rewritten(checkpoint, folder, &err));
+}
+END_TEST
+
 START_TEST(a_layer_is_routed_by_hash_or_by_scores)
 {
 	char folder[PATH_MAX];
@@ -1386,6 +1434,8 @@ int main(void)
 		a_second_load_is_refused_and_leaves_the_first_alone,
 		missing_tensors_are_listed,
 		tensors_missing_from_every_kind_of_layer_are_listed,
+		tensors_missing_from_the_rest_of_the_model_are_listed,
+		moe_layers_alone_are_a_checkpoint,
 		a_layer_is_routed_by_hash_or_by_scores,
 		one_parameter_in_two_forms_is_refused,
 		wrong_dtypes_and_shapes_are_named_with_both_values,

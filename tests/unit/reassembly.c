@@ -305,7 +305,7 @@ static struct rank *rank_of(const struct place *p, uint64_t tp_rank)
 {
 	if (tp_rank >= p->world->tp)
 		ck_abort_msg("%s: no rank %llu", p->g->tensor->name, (unsigned long long)tp_rank);
-	return &p->world->ranks[p->ep_rank * p->world->tp + tp_rank];
+	return &p->world->ranks[(uint64_t)p->ep_rank * p->world->tp + tp_rank];
 }
 
 static uint64_t width_of(const struct place *p, const gpusnap_moe_layer *layer)
