@@ -42,7 +42,7 @@ START_TEST(steps_build_no_mask_copy_none_and_allocate_nothing)
 	before = gpusnap_dispatch_get_counters(state.dispatch);
 	ck_assert_uint_eq(before.mask_builds, shape.layers);
 	ck_assert_uint_eq(before.map_builds, shape.layers);
-	ck_assert_uint_eq(before.mask_copies, 2 * shape.layers);
+	ck_assert_uint_eq(before.mask_copies, 2ull * shape.layers);
 	for (uint32_t step = 0; step < STEPS; step++)
 		decode(&state, step % shape.layers, x, out);
 	after = gpusnap_dispatch_get_counters(state.dispatch);

@@ -123,7 +123,8 @@ static void check_expert_parallel(struct split *split, uint32_t layer)
 	decode_part(&whole, &split->whole, layer, &module);
 	for (uint32_t r = 0; r < split->count; r++) {
 		decode_part(&parts[r], &split->ranks[r], layer, &module);
-		ck_assert_mem_eq(parts[r].ids, whole.ids, tokens * spec->top_k * sizeof *whole.ids);
+		ck_assert_mem_eq(
+			parts[r].ids, whole.ids, (size_t)tokens * spec->top_k * sizeof *whole.ids);
 	}
 	for (size_t t = 0; t < tokens; t++)
 		for (size_t j = 0; j < spec->hidden; j++) {
