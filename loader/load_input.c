@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loader/load_input.h"
 
-
 #include "formats/base/fail.h"
 #include "formats/base/options.h"
 #include "loader/compact.h"
