@@ -14,6 +14,11 @@ has()
 start_server "$checkpoints/qwen3_moe_fp8"
 expect 0 validate --record --json
 has '"proved"' '"layers"' '"experts_swept"' '"steps"' '"digest"' '"failures"'
+check '[c["check"] for c in r["checks"]] == ["structure", "control", "sweep", "decode"]'
+check 'all(c["bytes_read"] > 0 and c["seconds"] >= 0 for c in r["checks"])'
+expect 0 validate --checks=sweep,structure --json
+check '[c["check"] for c in r["checks"]] == ["structure", "sweep"] and r["digest"] is None'
+expect 2 validate --checks=everything
 expect 0 validate --reference "$checkpoints/qwen3_moe_fp8/reference.safetensors" --json
 has '"proved"' '"layers"' '"failures"' '"reference"'
 check 'all(set(m) >= {"module", "max_error_over_bound", "ids_equal", "near_ties"} for m in r["reference"])'

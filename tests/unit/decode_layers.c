@@ -460,6 +460,26 @@ START_TEST(a_missing_buffer_and_an_unbound_mask_are_named)
 }
 END_TEST
 
+/* Names, dtypes and shapes of another tensor-parallel rank's weights are the same. */
+START_TEST(a_model_of_another_rank_than_the_state_is_refused)
+{
+	struct moe_shape shape = MOE_SHAPE_INIT;
+	gpusnap_dispatch *dispatch = NULL;
+	struct moe_state state;
+	gpusnap_error err;
+
+	moe_state_make(&state, &shape);
+	state.model->tp_rank = 1;
+	state.model->tp_size = 2;
+	ck_fails(gpusnap_dispatch_create(state.registry, state.model, &dispatch, &err),
+		GPUSNAP_E_MISMATCH,
+		"is of tensor-parallel rank 1 of 2, expert-parallel 0 of 1; the state is of 0 of "
+		"1, 0 of 1");
+	ck_assert_ptr_null(dispatch);
+	moe_state_free(&state);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const tests[] = {
@@ -473,6 +493,7 @@ int main(void)
 		faults_of_kernels_name_layer_and_buffer,
 		buffers_that_do_not_fit_the_model_are_named,
 		a_missing_buffer_and_an_unbound_mask_are_named,
+		a_model_of_another_rank_than_the_state_is_refused,
 	};
 
 	return RUN_SUITE("decode_layers", tests);
