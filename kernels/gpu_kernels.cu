@@ -75,6 +75,8 @@ int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocess
 	logits.x = (const float *)args->x;
 	logits.logits = (float *)args->logits;
 	logits.tokens = args->tokens;
+	logits.bias = args->router_bias;
+	logits.bias_dtype = args->router_bias_dtype;
 	switch (args->router_dtype) {
 	case GPUSNAP_BF16:
 		code = route_logits<gsn_bf16>(logits, stream);
@@ -110,7 +112,7 @@ static gsn_matrix matrix_of(const struct gsn_moe_experts *args, uint64_t weights
 	matrix.rows = rows;
 	matrix.columns = columns;
 	if (scales) {
-		matrix.scales = (const float *)scales;
+		matrix.scales = (const void *)scales;
 		matrix.block_n = args->block_n;
 		matrix.block_k = args->block_k;
 		matrix.scale_rows = (uint32_t)ceil_div(rows, args->block_n);
@@ -176,6 +178,12 @@ static gsn_experts_args experts_args(
 	experts.x_stride = args->hidden;
 	experts.h_stride = layout.h_stride;
 	experts.pair_count = args->tokens * args->top_k;
+	experts.w13_bias = args->w13_bias;
+	experts.w2_bias = args->w2_bias;
+	experts.bias_dtype = args->bias_dtype;
+	experts.activation = args->activation;
+	experts.limit = args->limit > 0.0f ? args->limit : INFINITY;
+	experts.weight_before_w2 = args->weight_before_w2;
 	return experts;
 }
 
@@ -238,6 +246,14 @@ static int launch_format(const struct gsn_moe_experts *args, uint32_t multiproce
 		experts, active, multiprocessors, stream);
 }
 
+template <typename SCALE>
+static int launch_scaled(const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
+{
+	if (args->weight_dtype == GPUSNAP_F4)
+		return launch_format<gsn_f4<SCALE>>(args, multiprocessors, stream);
+	return launch_format<gsn_f8_e4m3<SCALE>>(args, multiprocessors, stream);
+}
+
 int gsn_gpu_launch_experts(
 	const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
 {
@@ -249,8 +265,11 @@ int gsn_gpu_launch_experts(
 	case GPUSNAP_F32:
 		return launch_format<gsn_f32>(args, multiprocessors, stream);
 	default:
-		return launch_format<gsn_f8_e4m3>(args, multiprocessors, stream);
+		break;
 	}
+	if (args->w13_scale && args->scale_dtype == GPUSNAP_F8_E8M0)
+		return launch_scaled<uint8_t>(args, multiprocessors, stream);
+	return launch_scaled<float>(args, multiprocessors, stream);
 }
 
 int gsn_gpu_launch_combine(

@@ -15,13 +15,21 @@ enum {
 	GSN_SCALE_GROUP = 16,			     /* columns: chunks never straddle scales */
 };
 
-/* Formats of weights: element type, elements of a chunk, what 16-byte loads a chunk is. */
+/*
+ * Formats of weights: element type, bits of an element, elements of a chunk, what 16-byte loads a
+ * chunk is; scale type where there are scales.
+ */
 struct gsn_f32 {
 	typedef float element;
-	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 2, SCALED = 0 };
+	typedef float scale;
+	enum { BITS = 32, CHUNK_BITS = 3, CHUNK = 8, LOADS = 2, SCALED = 0 };
 	GSN_DEVICE_FN float decode(float code)
 	{
 		return code;
+	}
+	GSN_DEVICE_FN float at(const float *row, uint32_t k)
+	{
+		return row[k];
 	}
 	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
 	{
@@ -36,10 +44,15 @@ struct gsn_f32 {
 
 struct gsn_bf16 {
 	typedef uint16_t element;
-	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	typedef float scale;
+	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_bf16(code);
+	}
+	GSN_DEVICE_FN float at(const uint16_t *row, uint32_t k)
+	{
+		return decode(row[k]);
 	}
 	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
 	{
@@ -55,10 +68,15 @@ struct gsn_bf16 {
 
 struct gsn_f16 {
 	typedef uint16_t element;
-	enum { CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	typedef float scale;
+	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_f16(code);
+	}
+	GSN_DEVICE_FN float at(const uint16_t *row, uint32_t k)
+	{
+		return decode(row[k]);
 	}
 	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
 	{
@@ -67,12 +85,13 @@ struct gsn_f16 {
 	}
 };
 
-struct gsn_f8_e4m3 {
+template <typename SCALE> struct gsn_f8_e4m3 {
 	typedef uint8_t element;
-	enum { CHUNK_BITS = 4, CHUNK = 16, LOADS = 1, SCALED = 1 };
-	GSN_DEVICE_FN float decode(uint8_t code)
+	typedef SCALE scale;
+	enum { BITS = 8, CHUNK_BITS = 4, CHUNK = 16, LOADS = 1, SCALED = 1 };
+	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
 	{
-		return gsn_decode_f8_e4m3(code);
+		return gsn_decode_f8_e4m3(row[k]);
 	}
 	GSN_DEVICE_FN void decode_4(const uint4 *raw, int quarter, float out[4])
 	{
@@ -82,10 +101,46 @@ struct gsn_f8_e4m3 {
 	}
 };
 
+template <typename SCALE> struct gsn_f4 {
+	typedef uint8_t element;
+	typedef SCALE scale;
+	enum { BITS = 4, CHUNK_BITS = 5, CHUNK = 32, LOADS = 1, SCALED = 1 };
+	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
+	{
+		return gsn_decode_f4_e2m1((uint32_t)row[k / 2] >> (k % 2 * 4));
+	}
+	GSN_DEVICE_FN void decode_8(const uint4 *raw, int word, float out[8])
+	{
+		const unsigned words[4] = {raw->x, raw->y, raw->z, raw->w};
+
+		gsn_decode_8_f4(words[word], out);
+	}
+};
+
+/* Scales as they are in memory, by type. */
+struct gsn_scale {
+	GSN_DEVICE_FN float decode(float scale)
+	{
+		return scale;
+	}
+	GSN_DEVICE_FN float decode(uint8_t scale)
+	{
+		return gsn_decode_f8_e8m0(scale);
+	}
+	GSN_DEVICE_FN void set_one(float *scale)
+	{
+		*scale = 1.0f;
+	}
+	GSN_DEVICE_FN void set_one(uint8_t *scale)
+	{
+		*scale = 127;
+	}
+};
+
 /* A stack of matrices [matrices, rows, columns] with a scale for each block, or none. */
 struct gsn_matrix {
 	const void *weights;
-	const float *scales; /* NULL: none */
+	const void *scales; /* NULL: none */
 	uint32_t rows, columns;
 	uint32_t block_n, block_k;
 	uint32_t scale_rows, scale_columns; /* of one matrix */
@@ -94,7 +149,7 @@ struct gsn_matrix {
 /* One row, and the scales of its blocks. */
 template <typename FORMAT> struct gsn_row {
 	const typename FORMAT::element *weights;
-	const float *scales;
+	const typename FORMAT::scale *scales;
 };
 
 template <typename FORMAT>
@@ -102,19 +157,22 @@ GSN_DEVICE_FN gsn_row<FORMAT> gsn_row_at(const gsn_matrix &matrix, uint64_t inde
 {
 	gsn_row<FORMAT> result;
 
-	result.weights = (const typename FORMAT::element *)matrix.weights +
-			 (index * matrix.rows + row) * matrix.columns;
+	uint64_t weight = (index * matrix.rows + row) * matrix.columns;
+
+	result.weights = (const typename FORMAT::element *)((const char *)matrix.weights +
+							    weight * FORMAT::BITS / 8);
 	result.scales = NULL;
 	if (FORMAT::SCALED && matrix.scales)
-		result.scales = matrix.scales + (index * matrix.scale_rows + row / matrix.block_n) *
-							matrix.scale_columns;
+		result.scales =
+			(const typename FORMAT::scale *)matrix.scales +
+			(index * matrix.scale_rows + row / matrix.block_n) * matrix.scale_columns;
 	return result;
 }
 
-/* Weights of a lane's chunk as they are in memory, and their scale. */
+/* Weights of a lane's chunk and their scale, as they are in memory. */
 template <typename FORMAT> struct gsn_chunk {
 	uint4 raw[FORMAT::LOADS];
-	float scale;
+	typename FORMAT::scale scale;
 };
 
 GSN_DEVICE_FN float gsn_sum_of_8(const float a[8])
@@ -161,13 +219,13 @@ template <typename FORMAT>
 GSN_DEVICE_FN gsn_chunk<FORMAT> gsn_load_chunk(
 	const gsn_row<FORMAT> &row, uint32_t chunk, uint32_t block_shift)
 {
-	const typename FORMAT::element *at = row.weights + chunk * FORMAT::CHUNK;
+	const uint4 *at = (const uint4 *)row.weights + chunk * FORMAT::LOADS;
 	gsn_chunk<FORMAT> result;
 
 #pragma unroll
 	for (int i = 0; i < FORMAT::LOADS; i++)
-		result.raw[i] = gsn_load_streamed((const uint4 *)at + i);
-	result.scale = 1.0f;
+		result.raw[i] = gsn_load_streamed(at + i);
+	gsn_scale::set_one(&result.scale);
 	if (FORMAT::SCALED && row.scales)
 		result.scale = __ldg(row.scales + (chunk >> block_shift));
 	return result;
@@ -224,12 +282,47 @@ GSN_DEVICE_FN void gsn_add_scaled(float a[ROWS][TOKENS][8], const gsn_chunk<FORM
 #pragma unroll
 			for (int r = 0; r < ROWS; r++) {
 				float *sum = a[r][t] + 4 * quarter;
-				float scale = chunks[r].scale;
+				float scale = gsn_scale::decode(chunks[r].scale);
 
 				sum[0] = fmaf(fmaf(w[r][4], v1.x, w[r][0] * v0.x), scale, sum[0]);
 				sum[1] = fmaf(fmaf(w[r][5], v1.y, w[r][1] * v0.y), scale, sum[1]);
 				sum[2] = fmaf(fmaf(w[r][6], v1.z, w[r][2] * v0.z), scale, sum[2]);
 				sum[3] = fmaf(fmaf(w[r][7], v1.w, w[r][3] * v0.w), scale, sum[3]);
+			}
+		}
+	}
+}
+
+/* w . v of four elements, as it is summed before the scale comes in. */
+GSN_DEVICE_FN float gsn_dot_4(const float w[4], const float4 &v)
+{
+	return fmaf(w[3], v.w, fmaf(w[2], v.z, fmaf(w[1], v.y, w[0] * v.x)));
+}
+
+/* Elements of a chunk of 32, four for each sum. */
+template <typename FORMAT, int QUARTER, int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_add_fours(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT> chunks[ROWS],
+	const float *const x[TOKENS], uint32_t k)
+{
+#pragma unroll
+	for (int word = 0; word < 4; word++) {
+		float w[ROWS][8];
+
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			FORMAT::decode_8(chunks[r].raw, word, w[r]);
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++) {
+			const float4 v0 = gsn_load_shared(x[t] + k + 2 * word * QUARTER);
+			const float4 v1 = gsn_load_shared(x[t] + k + (2 * word + 1) * QUARTER);
+
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				float *sum = a[r][t] + 2 * word;
+				float scale = gsn_scale::decode(chunks[r].scale);
+
+				sum[0] = fmaf(gsn_dot_4(w[r], v0), scale, sum[0]);
+				sum[1] = fmaf(gsn_dot_4(w[r] + 4, v1), scale, sum[1]);
 			}
 		}
 	}
@@ -242,7 +335,9 @@ GSN_DEVICE_FN void gsn_add_turn(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT
 {
 	const int quarter = gsn_inputs<FORMAT, TILED>::QUARTER;
 
-	if (FORMAT::SCALED)
+	if constexpr (FORMAT::BITS == 4)
+		gsn_add_fours<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
+	else if constexpr (FORMAT::SCALED)
 		gsn_add_scaled<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
 	else
 		gsn_add_plain<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
@@ -311,6 +406,16 @@ GSN_DEVICE_FN void gsn_add_chunks(float a[ROWS][TOKENS][8], const gsn_row<FORMAT
 
 /* ---- any length, any alignment: element by element ---- */
 
+/* Sum `i` of a chunk before the scale comes in. */
+template <typename FORMAT>
+GSN_DEVICE_FN float gsn_chunk_product(const float *w, const float *v, int i)
+{
+	if (FORMAT::BITS == 4)
+		return gsn_dot_4(
+			w + 4 * i, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
+	return fmaf(w[8 + i], v[8 + i], w[i] * v[i]);
+}
+
 template <typename FORMAT>
 GSN_DEVICE_FN void gsn_add_element_chunk(float a[8], const gsn_row<FORMAT> &row,
 	const gsn_matrix &matrix, const float *x, uint32_t k)
@@ -321,16 +426,14 @@ GSN_DEVICE_FN void gsn_add_element_chunk(float a[8], const gsn_row<FORMAT> &row,
 	for (int i = 0; i < FORMAT::CHUNK; i++) {
 		bool there = k + i < matrix.columns;
 
-		w[i] = there ? FORMAT::decode(row.weights[k + i]) : 0.0f;
+		w[i] = there ? FORMAT::at(row.weights, k + i) : 0.0f;
 		v[i] = there ? x[k + i] : 0.0f;
 	}
 	if (FORMAT::SCALED && row.scales)
-		scale = row.scales[k / matrix.block_k];
+		scale = gsn_scale::decode(row.scales[k / matrix.block_k]);
 	for (int i = 0; i < 8; i++) {
-		if (FORMAT::SCALED)
-			a[i] = fmaf(fmaf(w[FORMAT::CHUNK - 8 + i], v[FORMAT::CHUNK - 8 + i],
-					    w[i] * v[i]),
-				scale, a[i]);
+		if constexpr (FORMAT::SCALED)
+			a[i] = fmaf(gsn_chunk_product<FORMAT>(w, v, i), scale, a[i]);
 		else
 			a[i] = fmaf(w[i], v[i], a[i]);
 	}
@@ -352,6 +455,16 @@ GSN_DEVICE_FN void gsn_add_elements(float a[ROWS][TOKENS][8], const gsn_row<FORM
 }
 
 /* ---- */
+
+/* One of an array of BF16, F16 or F32. */
+GSN_DEVICE_FN float gsn_element(gpusnap_address values, gpusnap_dtype dtype, uint64_t index)
+{
+	if (dtype == GPUSNAP_BF16)
+		return gsn_decode_bf16(((const uint16_t *)values)[index]);
+	if (dtype == GPUSNAP_F16)
+		return gsn_decode_f16(((const uint16_t *)values)[index]);
+	return ((const float *)values)[index];
+}
 
 /* How the inputs of a dot product are laid out, and thereby which loop takes it. */
 enum gsn_dot_shape {

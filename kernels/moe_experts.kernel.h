@@ -2,12 +2,14 @@
 #ifndef GSN_MOE_EXPERTS_KERNEL_H
 #define GSN_MOE_EXPERTS_KERNEL_H
 /*
- * The experts: h = silu(gate . x) * (up . x), then y = weight * (w2 . h). A warp takes a few rows
- * of one expert at a time and passes them over all tokens of that expert, TOKENS at once, so
+ * The experts: h = activation(gate . x, up . x), then y = weight * (w2 . h). A warp takes a few
+ * rows of one expert at a time and passes them over all tokens of that expert, TOKENS at once, so
  * weights come from memory once. How many experts have tokens is known on the device only; the grid
  * is fixed and warps go through what there is. Inputs are tiled where the matrices are whole: x by
  * the kernel before, h as it is written.
  */
+#include <gpusnap/moe.h>
+
 #include "kernels/moe_dot.kernel.h"
 #include "kernels/moe_groups.h"
 
@@ -31,8 +33,30 @@ struct gsn_experts_args {
 	const uint32_t *begin, *active, *pairs, *active_count;
 	gsn_moe_counters *counters;
 	uint32_t top_k, x_stride, h_stride, pair_count;
-	uint32_t chunk_bits; /* of w2, where h is tiled */
+	uint32_t chunk_bits;		   /* of w2, where h is tiled */
+	gpusnap_address w13_bias, w2_bias; /* 0: none */
+	gpusnap_dtype bias_dtype;
+	uint32_t activation; /* gpusnap_activation */
+	float limit;	     /* infinite where there is none */
+	uint32_t weight_before_w2;
 };
+
+/* Element `row` of part `index` of a bias [parts, rows]; 0 where there is none. */
+GSN_DEVICE_FN float gsn_bias_at(const gsn_experts_args &args, gpusnap_address bias, uint64_t index,
+	uint32_t rows, uint32_t row)
+{
+	return bias && row < rows ? gsn_element(bias, args.bias_dtype, index * rows + row) : 0.0f;
+}
+
+/* What goes into w2 of a pair. */
+GSN_DEVICE_FN float gsn_activated(const gsn_experts_args &args, uint32_t pair, float gate, float up)
+{
+	float h = args.activation == GPUSNAP_ACTIVATION_SWIGLU_OAI
+			  ? gsn_swiglu_oai(gate, up, args.limit)
+			  : gsn_swiglu(gate, up, args.limit);
+
+	return args.weight_before_w2 ? h * args.weights[pair] : h;
+}
 
 GSN_DEVICE_FN uint32_t gsn_warp_number()
 {
@@ -77,11 +101,15 @@ GSN_DEVICE_FN void gsn_gate_up(
 	for (int t = 0; t < TOKENS; t++)
 		x[t] = args.x + (uint64_t)(pairs[t] / args.top_k) * args.x_stride;
 	gsn_dot<FORMAT, SHAPE, 2, TOKENS>(out, rows, args.w13, x);
+	float gate_bias =
+		gsn_bias_at(args, args.w13_bias, 2 * (uint64_t)expert, args.w13.rows, row);
+	float up_bias =
+		gsn_bias_at(args, args.w13_bias, 2 * (uint64_t)expert + 1, args.w13.rows, row);
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++)
 		if (at + t < end && row <= last && (uint32_t)t == lane % GSN_ROW_LANES)
-			args.h[(uint64_t)pairs[t] * args.h_stride + place] =
-				gsn_silu_mul(out[0][t], out[1][t]);
+			args.h[(uint64_t)pairs[t] * args.h_stride + place] = gsn_activated(
+				args, pairs[t], out[0][t] + gate_bias, out[1][t] + up_bias);
 }
 
 /* Rows first .. first + 8 of y. @return whether a value of this lane is not finite */
@@ -96,6 +124,7 @@ GSN_DEVICE_FN bool gsn_down(
 	uint32_t pairs[TOKENS];
 	const float *h[TOKENS];
 	float out[2][TOKENS];
+	float bias[2];
 	bool broken = false;
 
 #pragma unroll
@@ -108,11 +137,14 @@ GSN_DEVICE_FN bool gsn_down(
 	for (int t = 0; t < TOKENS; t++)
 		h[t] = args.h + (uint64_t)pairs[t] * args.h_stride;
 	gsn_dot<FORMAT, SHAPE, 2, TOKENS>(out, rows, args.w2, h);
+	for (int r = 0; r < 2; r++)
+		bias[r] = gsn_bias_at(args, args.w2_bias, expert, args.w2.rows, row[r]);
 #pragma unroll
 	for (int t = 0; t < TOKENS; t++) {
 #pragma unroll
 		for (int r = 0; r < 2; r++) {
-			float y = gsn_canonical(args.weights[pairs[t]] * out[r][t]);
+			float y = gsn_weighted_row(
+				out[r][t], bias[r], args.weights[pairs[t]], args.weight_before_w2);
 
 			if (at + t < end && row[r] <= last &&
 				(uint32_t)(2 * t + r) == lane % GSN_ROW_LANES) {

@@ -35,6 +35,8 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_combine_slots(gsn_moe_combin
 
 		for (uint32_t slot = 1; slot < args.top_k; slot++)
 			sum += y[at + (uint64_t)slot * args.hidden];
+		if (args.shared)
+			sum += ((const float *)args.shared)[i];
 		((float *)args.out)[i] = gsn_canonical(sum);
 		broken |= !gsn_is_finite(sum);
 	}

@@ -123,6 +123,35 @@ GSN_DEVICE_FN void gsn_decode_2_f16(unsigned codes, float out[2])
 		: "r"(codes));
 }
 
+/* The bytes of (low, high) that the four lower digits of `selector` name, each below 8. */
+GSN_DEVICE_FN unsigned gsn_pick_bytes(unsigned low, unsigned high, unsigned selector)
+{
+	unsigned result;
+
+	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+	return result;
+}
+
+/*
+ * Eight E2M1 codes to float, exactly: a code without its sign picks the upper byte of an F16, whose
+ * lower byte is 0.
+ */
+GSN_DEVICE_FN void gsn_decode_8_f4(unsigned codes, float out[8])
+{
+	const unsigned small = 0x3e3c3800, large = 0x46444240; /* 0, 0.5, 1, 1.5; 2, 3, 4, 6 */
+	const unsigned sizes = codes & 0x77777777, even_signs = codes << 4;
+
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		unsigned signs = gsn_pick_bytes(even_signs, codes, half ? 0x7362 : 0x5140);
+		unsigned bytes = gsn_pick_bytes(small, large, half ? sizes >> 16 : sizes) |
+				 (signs & 0x80808080);
+
+		gsn_decode_2_f16(gsn_pick_bytes(bytes, 0, 0x1404), out + 4 * half);
+		gsn_decode_2_f16(gsn_pick_bytes(bytes, 0, 0x3424), out + 4 * half + 2);
+	}
+}
+
 /* Four E4M3 codes to float, exactly; a NaN code becomes a NaN. */
 GSN_DEVICE_FN void gsn_decode_4_f8_e4m3(unsigned codes, float out[4])
 {

@@ -181,6 +181,13 @@ GSN_DEVICE_FN void gsn_decode_4_f8_e4m3(unsigned codes, float out[4])
 		out[i] = gsn_decode_f8_e4m3((uint8_t)(codes >> (8 * i)));
 }
 
+/* Eight E2M1 codes to float, exactly. */
+GSN_DEVICE_FN void gsn_decode_8_f4(unsigned codes, float out[8])
+{
+	for (int i = 0; i < 8; i++)
+		out[i] = gsn_decode_f4_e2m1(codes >> (4 * i));
+}
+
 /* Two F16 codes to float, exactly. */
 GSN_DEVICE_FN void gsn_decode_2_f16(unsigned codes, float out[2])
 {

@@ -11,6 +11,7 @@
 #include "formats/base/bytes.h"
 #include "tests/device/fixture.h"
 #include "tests/support/expert_case.h"
+#include "tests/support/route_case.h"
 
 enum {
 	RANDOM_CASES = 160, /* GPUSNAP_CASES replaces it: a sanitizer takes its time */
@@ -197,24 +198,49 @@ static void check_experts(struct bench *b, struct expert_case *test)
 	check_counters(b, args.counters, &test->counters);
 }
 
+static void draw_scales(struct bench *b, struct expert_case *test)
+{
+	const uint32_t columns[] = {32, 64, 128, 96, 16};
+
+	if (random_below(&b->random, 4) == 0)
+		return;
+	test->block_n = random_below(&b->random, 2) ? 1 : between(b, 1, 40);
+	test->block_k = columns[random_below(&b->random, test->dtype == GPUSNAP_F4 ? 4 : 5)];
+	test->e8m0 = random_below(&b->random, 2);
+}
+
+/* Gpt-oss and DeepSeek-V4 and everything in between. */
+static void draw_activation(struct bench *b, struct expert_case *test)
+{
+	const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F16, GPUSNAP_F32};
+
+	test->activation = (gpusnap_activation)between(b, 1, 2);
+	test->limit = random_below(&b->random, 2) ? 7.0f : 0.0f;
+	test->weight_before_w2 = random_below(&b->random, 2);
+	test->biased = random_below(&b->random, 2);
+	test->bias_dtype = dtypes[random_below(&b->random, 3)];
+}
+
 static void draw_experts(struct bench *b, struct expert_case *test)
 {
-	const gpusnap_dtype dtypes[] = {
-		GPUSNAP_BF16, GPUSNAP_F8_E4M3, GPUSNAP_F16, GPUSNAP_F32, GPUSNAP_F8_E4M3};
-	const uint32_t columns[] = {16, 32, 48, 64, 128};
+	const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F8_E4M3, GPUSNAP_F16, GPUSNAP_F32,
+		GPUSNAP_F8_E4M3, GPUSNAP_F4, GPUSNAP_F4};
 
 	memset(test, 0, sizeof *test);
-	test->dtype = dtypes[random_below(&b->random, 5)];
+	test->dtype = dtypes[random_below(&b->random, 7)];
 	test->tokens = random_below(&b->random, 3) ? between(b, 1, 20) : 1;
 	test->hidden = some_length(b);
 	test->intermediate = some_length(b);
+	if (test->dtype == GPUSNAP_F4) {
+		test->hidden += test->hidden % 2;
+		test->intermediate += test->intermediate % 2;
+	}
 	test->mask_length = between(b, 1, 12);
 	test->local_experts = test->mask_length;
 	test->top_k = between(b, 1, test->mask_length);
-	if (test->dtype == GPUSNAP_F8_E4M3 && random_below(&b->random, 4)) {
-		test->block_n = between(b, 1, 40);
-		test->block_k = columns[random_below(&b->random, 5)];
-	}
+	draw_activation(b, test);
+	if (test->dtype == GPUSNAP_F8_E4M3 || test->dtype == GPUSNAP_F4)
+		draw_scales(b, test);
 }
 
 /* Drop experts from the mask, put in values that no mask has, ids that no mask knows. */
@@ -269,10 +295,45 @@ START_TEST(experts_of_random_bits_give_the_hosts_bits_and_faults)
 }
 END_TEST
 
+/* Qwen3, Mixtral as gpt-oss is as wide, gpt-oss, DeepSeek-V3 and -V4 with fewer experts. */
 static const struct expert_case real_layers[] = {
-	{.hidden = 2048, .intermediate = 768, .top_k = 8, .mask_length = 24, .block_n = 128},
-	{.hidden = 2880, .intermediate = 2880, .top_k = 4, .mask_length = 5},
-	{.hidden = 4096, .intermediate = 1408, .top_k = 2, .mask_length = 3, .block_n = 128},
+	{.hidden = 2048,
+		.intermediate = 768,
+		.top_k = 8,
+		.mask_length = 24,
+		.dtype = GPUSNAP_F8_E4M3,
+		.block_n = 128,
+		.block_k = 128},
+	{.hidden = 2880, .intermediate = 2880, .top_k = 4, .mask_length = 5, .dtype = GPUSNAP_BF16},
+	{.hidden = 2880,
+		.intermediate = 2880,
+		.top_k = 4,
+		.mask_length = 5,
+		.dtype = GPUSNAP_F4,
+		.block_n = 1,
+		.block_k = 32,
+		.e8m0 = true,
+		.biased = true,
+		.bias_dtype = GPUSNAP_BF16,
+		.activation = GPUSNAP_ACTIVATION_SWIGLU_OAI,
+		.limit = 7.0f},
+	{.hidden = 4096,
+		.intermediate = 1408,
+		.top_k = 2,
+		.mask_length = 3,
+		.dtype = GPUSNAP_F8_E4M3,
+		.block_n = 128,
+		.block_k = 128},
+	{.hidden = 4096,
+		.intermediate = 2048,
+		.top_k = 2,
+		.mask_length = 3,
+		.dtype = GPUSNAP_F4,
+		.block_n = 1,
+		.block_k = 32,
+		.e8m0 = true,
+		.limit = 10.0f,
+		.weight_before_w2 = true},
 };
 
 START_TEST(experts_of_real_layers_give_the_hosts_bits_at_every_batch)
@@ -284,8 +345,6 @@ START_TEST(experts_of_real_layers_give_the_hosts_bits_at_every_batch)
 		for (size_t t = 0; t < sizeof batches / sizeof batches[0]; t++) {
 			struct expert_case test = real_layers[i];
 
-			test.dtype = test.block_n ? GPUSNAP_F8_E4M3 : GPUSNAP_BF16;
-			test.block_k = test.block_n;
 			test.tokens = batches[t];
 			test.local_experts = test.mask_length;
 			expert_case_make(&test, random_u64(&b.random));
@@ -324,98 +383,119 @@ static float *floats(struct bench *b, uint64_t count)
 	return values;
 }
 
-struct route_result {
-	float *logits, *weights;
-	int32_t *ids;
-	struct gsn_moe_counters counters;
-};
-
-static void route_on_host(struct bench *b, struct gsn_moe_route args, const float *x,
-	const uint8_t *router, struct route_result *result)
+/* The same arguments over copies on the device. */
+static struct gsn_moe_route route_on_device(struct bench *b, struct route_case *test)
 {
-	gpusnap_error err;
+	struct gsn_moe_route args = route_case_args(test);
+	uint32_t width = gpusnap_dtype_bits(test->router_dtype) / 8;
+	uint64_t experts = test->experts;
 
-	memset(&result->counters, 0, sizeof result->counters);
-	args.x = gsn_host_address(x);
-	args.router = gsn_host_address(router);
-	args.logits = gsn_host_address(result->logits);
-	args.ids = gsn_host_address(result->ids);
-	args.weights = gsn_host_address(result->weights);
-	args.counters = gsn_host_address(&result->counters);
-	ck_ok(gsn_host_moe_route(&b->host, &args, &err));
+	args.x = upload(b, test->x, (uint64_t)test->tokens * test->hidden * 4, some_shift(b, 4));
+	args.router = upload(b, test->router, experts * test->hidden * width, some_shift(b, width));
+	if (test->selection_biased) {
+		width = gpusnap_dtype_bits(test->selection_bias_dtype) / 8;
+		args.selection_bias =
+			upload(b, test->selection_bias, experts * width, some_shift(b, width));
+	}
+	if (test->router_biased) {
+		width = gpusnap_dtype_bits(test->router_bias_dtype) / 8;
+		args.router_bias =
+			upload(b, test->router_bias, experts * width, some_shift(b, width));
+	}
+	if (test->vocabulary) {
+		args.hash = upload(b, test->hash, route_case_hash_bytes(test),
+			some_shift(b, gpusnap_dtype_bits(test->hash_dtype) / 8));
+		args.token_ids =
+			upload(b, test->token_ids, (uint64_t)test->tokens * 4, some_shift(b, 4));
+	}
+	args.logits = take(b, route_case_logit_count(test) * 4, 0);
+	args.keys = take(b, route_case_logit_count(test) * 4, 0);
+	args.ids = take(b, route_case_pair_count(test) * 4, 0);
+	args.weights = take(b, route_case_pair_count(test) * 4, 0);
+	args.counters = new_counters(b);
+	return args;
 }
 
-static void check_route(
-	struct bench *b, struct gsn_moe_route args, const float *x, const uint8_t *router)
+static void check_route(struct bench *b, struct route_case *test)
 {
-	uint64_t logits = (uint64_t)args.tokens * args.experts;
-	uint64_t chosen = (uint64_t)args.tokens * args.top_k;
-	uint32_t width = gpusnap_dtype_bits(args.router_dtype) / 8;
-	struct route_result host = {.logits = (float *)(void *)host_memory(logits * 4),
-		.weights = (float *)(void *)host_memory(chosen * 4),
-		.ids = (int32_t *)(void *)host_memory(chosen * 4)};
+	struct gsn_moe_route args;
 	gpusnap_error err;
+	char what[120];
 
 	b->used = 0;
-	route_on_host(b, args, x, router, &host);
-	args.x = upload(b, x, (uint64_t)args.tokens * args.hidden * 4, some_shift(b, 4));
-	args.router = upload(
-		b, router, (uint64_t)args.experts * args.hidden * width, some_shift(b, width));
-	args.logits = take(b, logits * 4, 0);
-	args.ids = take(b, chosen * 4, 0);
-	args.weights = take(b, chosen * 4, 0);
-	args.counters = new_counters(b);
+	args = route_on_device(b, test);
+	route_case_run(test, b->host.path, b->host.pool);
 	ck_ok(b->f.ops->moe_route(b->stream, &args, &err));
 	ck_ok(b->f.ops->stream_sync(b->stream, &err));
-	check_words(b, args.logits, host.logits, logits, "logits");
-	check_words(b, args.ids, host.ids, chosen, "ids");
-	check_words(b, args.weights, host.weights, chosen, "weights");
-	check_counters(b, args.counters, &host.counters);
-	free(host.logits);
-	free(host.weights);
-	free(host.ids);
+	(void)snprintf(what, sizeof what, "score %d, top %u of %u, %u groups, vocabulary %u",
+		(int)test->score, test->top_k, test->experts, test->groups, test->vocabulary);
+	check_words(b, args.logits, test->logits, route_case_logit_count(test), what);
+	check_words(b, args.ids, test->ids, route_case_pair_count(test), what);
+	check_words(b, args.weights, test->weights, route_case_pair_count(test), what);
+	check_counters(b, args.counters, &test->counters);
 }
 
-/* Equal logits, NaN and infinities among them. */
-static void spoil_inputs(struct bench *b, float *x, uint64_t count, uint8_t *router,
-	uint64_t row_bytes, uint32_t experts)
+/* Equal logits, NaN and infinities among them, and entries of hash tables that are no experts. */
+static void spoil_routing(struct bench *b, struct route_case *test)
 {
+	uint64_t row = (uint64_t)test->hidden * gpusnap_dtype_bits(test->router_dtype) / 8;
+	uint64_t count = (uint64_t)test->tokens * test->hidden;
+
 	if (random_below(&b->random, 2))
-		memcpy(router + row_bytes * between(b, 0, experts - 1),
-			router + row_bytes * between(b, 0, experts - 1), row_bytes);
+		memcpy(test->router + row * between(b, 0, test->experts - 1),
+			test->router + row * between(b, 0, test->experts - 1), row);
 	if (random_below(&b->random, 3) == 0)
-		memset(router + row_bytes * between(b, 0, experts - 1), 0x7f, row_bytes);
+		memset(test->router + row * between(b, 0, test->experts - 1), 0x7f, row);
 	if (random_below(&b->random, 4) == 0)
-		x[random_below(&b->random, count)] = HUGE_VALF;
+		test->x[random_below(&b->random, count)] = HUGE_VALF;
 	if (random_below(&b->random, 6) == 0)
-		memset(x, 0xff, count * sizeof *x);
+		memset(test->x, 0xff, count * sizeof *test->x);
+	if (test->vocabulary) {
+		test->token_ids[between(b, 0, test->tokens - 1)] = (int32_t)test->vocabulary;
+		test->hash[random_below(&b->random, route_case_hash_bytes(test))] ^= 0xff;
+	}
 }
 
 START_TEST(routes_give_the_hosts_bits)
 {
-	const gpusnap_dtype dtypes[] = {GPUSNAP_BF16, GPUSNAP_F16, GPUSNAP_F32};
 	struct bench b = open_bench(UINT64_C(64) << 20, 104);
 
-	for (int i = 0; i < cases(); i++) {
-		struct gsn_moe_route args = {.tokens = between(&b, 1, 20),
-			.hidden = some_length(&b),
-			.experts = between(&b, 1, 300),
-			.score = GPUSNAP_SCORE_SOFTMAX,
-			.renormalise = (uint32_t)i % 2,
-			.router_dtype = dtypes[i % 3]};
-		uint64_t row_bytes =
-			(uint64_t)args.hidden * gpusnap_dtype_bits(args.router_dtype) / 8;
-		uint8_t *router =
-			router_of(&b, args.router_dtype, (uint64_t)args.experts * args.hidden);
-		float *x = floats(&b, (uint64_t)args.tokens * args.hidden);
+	for (int i = 0; i < 2 * cases(); i++) {
+		struct route_case test = {.tokens = between(&b, 1, 20), .hidden = some_length(&b)};
 
-		args.top_k = between(&b, 1, args.experts < 40 ? args.experts : 40);
+		route_case_draw(&test, 300, &b.random);
+		if (i % 5 == 0 && !test.groups)
+			test.top_k = between(&b, 1, test.experts < 40 ? test.experts : 40);
+		route_case_make(&test, &b.random);
 		if (i % 4 == 3)
-			spoil_inputs(&b, x, (uint64_t)args.tokens * args.hidden, router, row_bytes,
-				args.experts);
-		check_route(&b, args, x, router);
-		free(router);
-		free(x);
+			spoil_routing(&b, &test);
+		check_route(&b, &test);
+		route_case_free(&test);
+	}
+	close_bench(&b);
+}
+END_TEST
+
+/* As many groups as there may be, more than a warp has lanes. */
+START_TEST(routes_among_64_groups_give_the_hosts_bits)
+{
+	struct bench b = open_bench(UINT64_C(16) << 20, 109);
+
+	for (uint32_t groups = 28; groups <= GSN_MOE_GROUPS_MAX; groups += 4) {
+		struct route_case test = {.tokens = 7,
+			.hidden = 64,
+			.experts = 4 * groups,
+			.top_k = 8,
+			.score = groups % 8 ? GPUSNAP_SCORE_SIGMOID : GPUSNAP_SCORE_SQRT_SOFTPLUS,
+			.router_dtype = GPUSNAP_BF16,
+			.selection_biased = true,
+			.selection_bias_dtype = GPUSNAP_F32,
+			.groups = groups,
+			.top_groups = groups / 3};
+
+		route_case_make(&test, &b.random);
+		check_route(&b, &test);
+		route_case_free(&test);
 	}
 	close_bench(&b);
 }
@@ -434,6 +514,7 @@ START_TEST(sums_over_slots_give_the_hosts_bits_and_faults)
 			.top_k = between(&b, 1, 9)};
 		uint64_t count = (uint64_t)args.tokens * args.hidden;
 		float *y = floats(&b, count * args.top_k);
+		float *shared = floats(&b, count);
 		float *out = (float *)(void *)host_memory(count * 4);
 		struct gsn_moe_counters counters = {0};
 		struct gsn_moe_combine host = args;
@@ -444,8 +525,11 @@ START_TEST(sums_over_slots_give_the_hosts_bits_and_faults)
 		host.y = gsn_host_address(y);
 		host.out = gsn_host_address(out);
 		host.counters = gsn_host_address(&counters);
+		host.shared = i % 2 ? gsn_host_address(shared) : 0;
 		ck_ok(gsn_host_moe_combine(&b.host, &host, &err));
 		args.y = upload(&b, y, count * args.top_k * 4, some_shift(&b, 4));
+		if (host.shared)
+			args.shared = upload(&b, shared, count * 4, some_shift(&b, 4));
 		args.out = take(&b, count * 4, some_shift(&b, 4));
 		args.counters = new_counters(&b);
 		ck_ok(b.f.ops->moe_combine(b.stream, &args, &err));
@@ -453,6 +537,7 @@ START_TEST(sums_over_slots_give_the_hosts_bits_and_faults)
 		check_words(&b, args.out, out, count, "out");
 		check_counters(&b, args.counters, &counters);
 		free(y);
+		free(shared);
 		free(out);
 	}
 	close_bench(&b);
@@ -561,6 +646,7 @@ int main(int argc, char **argv)
 		experts_of_random_bits_give_the_hosts_bits_and_faults,
 		experts_of_real_layers_give_the_hosts_bits_at_every_batch,
 		routes_give_the_hosts_bits,
+		routes_among_64_groups_give_the_hosts_bits,
 		sums_over_slots_give_the_hosts_bits_and_faults,
 		norms_give_the_hosts_bits,
 		ids_are_made_local_as_on_the_host,

@@ -118,6 +118,7 @@ static uint8_t *make_bias(const struct expert_case *test, uint64_t count, uint64
 /* The first top_k of a shuffled list of all ids. */
 static void draw_ids(struct expert_case *test, uint32_t token, int32_t *all, uint64_t *random)
 {
+	ck_assert_uint_le(test->top_k, test->mask_length);
 	for (uint32_t i = 0; i < test->mask_length; i++)
 		all[i] = (int32_t)i;
 	for (uint32_t i = 0; i < test->top_k; i++) {
