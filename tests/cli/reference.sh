@@ -3,19 +3,8 @@
 # shellcheck source=tests/cli/lib.sh
 . "${GPUSNAP_SOURCE:?source tree}/tests/cli/lib.sh"
 
-# Families whose router the GPU kernels do not have are refused there, never run as another.
-models=(qwen3_moe qwen3_moe_fp8 mixtral)
-if [ "${GPUSNAP_DEVICE:-host}" = host ]; then
-	models+=(qwen2_moe glm4_moe deepseek_v3 deepseek_v3_fp8 deepseek_v4 deepseek_v4_fp4 gpt_oss
-		gpt_oss_mxfp4)
-else
-	for model in qwen2_moe glm4_moe; do
-		start_server "$checkpoints/$model"
-		expect 4 validate --record
-		contains "$err" "not built for GPUs"
-		stop_server
-	done
-fi
+models=(qwen3_moe qwen3_moe_fp8 mixtral qwen2_moe glm4_moe deepseek_v3 deepseek_v3_fp8 deepseek_v4
+	deepseek_v4_fp4 gpt_oss gpt_oss_mxfp4)
 for model in "${models[@]}"; do
 	start_server "$checkpoints/$model"
 	expect 0 validate --reference "$checkpoints/$model/reference.safetensors" --json

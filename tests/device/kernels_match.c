@@ -1,144 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The MoE kernels and digests of any device against the host's: the same bits over random shapes,
- * alignments and masks, and over the shapes of real layers. The device's name is the argument,
- * "host" by default; a device that is not there is a skip.
+ * Experts, what runs over whole tokens, and digests of any device against the host's: the same bits
+ * over random shapes, alignments and masks, and over the shapes of real layers. The device's name
+ * is the argument, "host" by default; a device that is not there is a skip.
  */
 #include <math.h>
 
 #include <gpusnap/moe.h>
 
-#include "formats/base/bytes.h"
-#include "tests/device/fixture.h"
+#include "tests/device/match.h"
 #include "tests/support/expert_case.h"
-#include "tests/support/route_case.h"
 
-enum {
-	RANDOM_CASES = 160, /* GPUSNAP_CASES replaces it: a sanitizer takes its time */
-	MOST_DIGEST_BYTES = 4 << 20,
-	PLACE = 256, /* what is put on the device begins at a multiple of this, plus a shift */
-};
-
-static const char *device_name = "host";
-
-static int cases(void)
-{
-	const char *text = getenv("GPUSNAP_CASES");
-
-	return text ? (int)strtol(text, NULL, 10) : RANDOM_CASES;
-}
-
-/* The device, memory that is given out bit by bit, and the host that it is compared with. */
-struct bench {
-	struct fixture f;
-	struct gsn_stream *stream;
-	gpusnap_address memory;
-	uint64_t bytes, used;
-	uint64_t random;
-	struct gsn_host_moe host;
-};
-
-static struct bench open_bench(uint64_t bytes, uint64_t seed)
-{
-	struct bench b = {.f = fixture_open(device_name), .random = random_seed(seed)};
-	gpusnap_error err;
-
-	b.bytes = bytes;
-	b.memory = device_memory(&b.f, bytes);
-	b.stream = new_stream(&b.f);
-	b.host.path = gsn_cpu_path_best();
-	ck_ok(gsn_pool_create(2, &b.host.pool, &err));
-	return b;
-}
-
-static void close_bench(struct bench *b)
-{
-	gsn_pool_destroy(b->host.pool);
-	b->f.ops->stream_destroy(b->stream);
-	fixture_close(&b->f);
-}
-
-static uint32_t between(struct bench *b, uint32_t low, uint32_t high)
-{
-	return low + (uint32_t)random_below(&b->random, high - low + 1);
-}
-
-/* Device memory of its own, poisoned: `shift` bytes past a boundary. */
-static gpusnap_address take(struct bench *b, uint64_t bytes, uint32_t shift)
-{
-	gpusnap_address at = b->memory + b->used + shift;
-	gpusnap_error err;
-
-	b->used += gsn_align_up(bytes + shift + 1, PLACE);
-	ck_assert_uint_le(b->used, b->bytes);
-	ck_ok(gsn_device_fill_sync(b->f.device, at, 0xff, bytes, &err));
-	return at;
-}
-
-static gpusnap_address upload(struct bench *b, const void *data, uint64_t bytes, uint32_t shift)
-{
-	gpusnap_address at = take(b, bytes, shift);
-
-	put(&b->f, at, data, bytes);
-	return at;
-}
-
-static gpusnap_address new_counters(struct bench *b)
-{
-	const struct gsn_moe_counters zero = {0};
-
-	return upload(b, &zero, sizeof zero, 0);
-}
-
-/* Mostly aligned, because that is the fast path; else any multiple of the element. */
-static uint32_t some_shift(struct bench *b, uint32_t width)
-{
-	return random_below(&b->random, 3) ? 0 : width * between(b, 1, 31 / width);
-}
-
-static void check_words(
-	struct bench *b, gpusnap_address at, const void *expected, uint64_t count, const char *what)
-{
-	const uint8_t *wanted = expected;
-	uint8_t *got = host_memory(count * 4);
-
-	get(&b->f, got, at, count * 4);
-	for (uint64_t i = 0; i < count; i++) {
-		uint32_t a, e;
-
-		memcpy(&a, got + 4 * i, 4);
-		memcpy(&e, wanted + 4 * i, 4);
-		ck_assert_msg(a == e, "%s, element %" PRIu64 " of %" PRIu64 ": %08x, not %08x",
-			what, i, count, a, e);
-	}
-	free(got);
-}
-
-static void check_counters(
-	struct bench *b, gpusnap_address at, const struct gsn_moe_counters *expected)
-{
-	struct gsn_moe_counters got;
-
-	get(&b->f, &got, at, sizeof got);
-	ck_assert_uint_eq(got.local, expected->local);
-	ck_assert_uint_eq(got.remote, expected->remote);
-	ck_assert_uint_eq(got.faults, expected->faults);
-}
-
-/* Rows shorter than a chunk, than a round of lanes, and longer; a third of them whole chunks. */
-static uint32_t some_length(struct bench *b)
-{
-	switch (random_below(&b->random, 5)) {
-	case 0:
-		return between(b, 1, 8);
-	case 1:
-		return between(b, 9, 70);
-	case 2:
-		return between(b, 71, 700);
-	default:
-		return 16 * between(b, 1, 40);
-	}
-}
+enum { MOST_DIGEST_BYTES = 4 << 20 };
 
 /* ---- experts ---- */
 
@@ -295,7 +168,7 @@ START_TEST(experts_of_random_bits_give_the_hosts_bits_and_faults)
 }
 END_TEST
 
-/* Qwen3, Mixtral as gpt-oss is as wide, gpt-oss, DeepSeek-V3 and -V4 with fewer experts. */
+/* Like those of Qwen3, gpt-oss (a third of it, BF16 and MXFP4), DeepSeek-V3 and -V4. */
 static const struct expert_case real_layers[] = {
 	{.hidden = 2048,
 		.intermediate = 768,
@@ -325,7 +198,7 @@ static const struct expert_case real_layers[] = {
 		.block_n = 128,
 		.block_k = 128},
 	{.hidden = 4096,
-		.intermediate = 2048,
+		.intermediate = 512,
 		.top_k = 2,
 		.mask_length = 3,
 		.dtype = GPUSNAP_F4,
@@ -356,22 +229,22 @@ START_TEST(experts_of_real_layers_give_the_hosts_bits_at_every_batch)
 }
 END_TEST
 
-/* ---- routing ---- */
+/* ---- tokens ---- */
 
-/* Row-major floats as a router's type. */
-static uint8_t *router_of(struct bench *b, gpusnap_dtype dtype, uint64_t count)
+/* Floats of a type. */
+static uint8_t *elements_of(struct bench *b, gpusnap_dtype dtype, uint64_t count)
 {
 	uint32_t width = gpusnap_dtype_bits(dtype) / 8;
-	uint8_t *router = host_memory(count * width);
+	uint8_t *values = host_memory(count * width);
 
 	for (uint64_t i = 0; i < count; i++) {
 		float value = random_unit(&b->random);
 		uint32_t bits = (uint32_t)random_u64(&b->random) & 0xbbff;
 
-		memcpy(router + i * width, width == 4 ? (const void *)&value : (const void *)&bits,
+		memcpy(values + i * width, width == 4 ? (const void *)&value : (const void *)&bits,
 			width);
 	}
-	return router;
+	return values;
 }
 
 static float *floats(struct bench *b, uint64_t count)
@@ -382,126 +255,6 @@ static float *floats(struct bench *b, uint64_t count)
 		values[i] = random_unit(&b->random);
 	return values;
 }
-
-/* The same arguments over copies on the device. */
-static struct gsn_moe_route route_on_device(struct bench *b, struct route_case *test)
-{
-	struct gsn_moe_route args = route_case_args(test);
-	uint32_t width = gpusnap_dtype_bits(test->router_dtype) / 8;
-	uint64_t experts = test->experts;
-
-	args.x = upload(b, test->x, (uint64_t)test->tokens * test->hidden * 4, some_shift(b, 4));
-	args.router = upload(b, test->router, experts * test->hidden * width, some_shift(b, width));
-	if (test->selection_biased) {
-		width = gpusnap_dtype_bits(test->selection_bias_dtype) / 8;
-		args.selection_bias =
-			upload(b, test->selection_bias, experts * width, some_shift(b, width));
-	}
-	if (test->router_biased) {
-		width = gpusnap_dtype_bits(test->router_bias_dtype) / 8;
-		args.router_bias =
-			upload(b, test->router_bias, experts * width, some_shift(b, width));
-	}
-	if (test->vocabulary) {
-		args.hash = upload(b, test->hash, route_case_hash_bytes(test),
-			some_shift(b, gpusnap_dtype_bits(test->hash_dtype) / 8));
-		args.token_ids =
-			upload(b, test->token_ids, (uint64_t)test->tokens * 4, some_shift(b, 4));
-	}
-	args.logits = take(b, route_case_logit_count(test) * 4, 0);
-	args.keys = take(b, route_case_logit_count(test) * 4, 0);
-	args.ids = take(b, route_case_pair_count(test) * 4, 0);
-	args.weights = take(b, route_case_pair_count(test) * 4, 0);
-	args.counters = new_counters(b);
-	return args;
-}
-
-static void check_route(struct bench *b, struct route_case *test)
-{
-	struct gsn_moe_route args;
-	gpusnap_error err;
-	char what[120];
-
-	b->used = 0;
-	args = route_on_device(b, test);
-	route_case_run(test, b->host.path, b->host.pool);
-	ck_ok(b->f.ops->moe_route(b->stream, &args, &err));
-	ck_ok(b->f.ops->stream_sync(b->stream, &err));
-	(void)snprintf(what, sizeof what, "score %d, top %u of %u, %u groups, vocabulary %u",
-		(int)test->score, test->top_k, test->experts, test->groups, test->vocabulary);
-	check_words(b, args.logits, test->logits, route_case_logit_count(test), what);
-	check_words(b, args.ids, test->ids, route_case_pair_count(test), what);
-	check_words(b, args.weights, test->weights, route_case_pair_count(test), what);
-	check_counters(b, args.counters, &test->counters);
-}
-
-/* Equal logits, NaN and infinities among them, and entries of hash tables that are no experts. */
-static void spoil_routing(struct bench *b, struct route_case *test)
-{
-	uint64_t row = (uint64_t)test->hidden * gpusnap_dtype_bits(test->router_dtype) / 8;
-	uint64_t count = (uint64_t)test->tokens * test->hidden;
-
-	if (random_below(&b->random, 2))
-		memcpy(test->router + row * between(b, 0, test->experts - 1),
-			test->router + row * between(b, 0, test->experts - 1), row);
-	if (random_below(&b->random, 3) == 0)
-		memset(test->router + row * between(b, 0, test->experts - 1), 0x7f, row);
-	if (random_below(&b->random, 4) == 0)
-		test->x[random_below(&b->random, count)] = HUGE_VALF;
-	if (random_below(&b->random, 6) == 0)
-		memset(test->x, 0xff, count * sizeof *test->x);
-	if (test->vocabulary) {
-		test->token_ids[between(b, 0, test->tokens - 1)] = (int32_t)test->vocabulary;
-		test->hash[random_below(&b->random, route_case_hash_bytes(test))] ^= 0xff;
-	}
-}
-
-START_TEST(routes_give_the_hosts_bits)
-{
-	struct bench b = open_bench(UINT64_C(64) << 20, 104);
-
-	for (int i = 0; i < 2 * cases(); i++) {
-		struct route_case test = {.tokens = between(&b, 1, 20), .hidden = some_length(&b)};
-
-		route_case_draw(&test, 300, &b.random);
-		if (i % 5 == 0 && !test.groups)
-			test.top_k = between(&b, 1, test.experts < 40 ? test.experts : 40);
-		route_case_make(&test, &b.random);
-		if (i % 4 == 3)
-			spoil_routing(&b, &test);
-		check_route(&b, &test);
-		route_case_free(&test);
-	}
-	close_bench(&b);
-}
-END_TEST
-
-/* As many groups as there may be, more than a warp has lanes. */
-START_TEST(routes_among_64_groups_give_the_hosts_bits)
-{
-	struct bench b = open_bench(UINT64_C(16) << 20, 109);
-
-	for (uint32_t groups = 28; groups <= GSN_MOE_GROUPS_MAX; groups += 4) {
-		struct route_case test = {.tokens = 7,
-			.hidden = 64,
-			.experts = 4 * groups,
-			.top_k = 8,
-			.score = groups % 8 ? GPUSNAP_SCORE_SIGMOID : GPUSNAP_SCORE_SQRT_SOFTPLUS,
-			.router_dtype = GPUSNAP_BF16,
-			.selection_biased = true,
-			.selection_bias_dtype = GPUSNAP_F32,
-			.groups = groups,
-			.top_groups = groups / 3};
-
-		route_case_make(&test, &b.random);
-		check_route(&b, &test);
-		route_case_free(&test);
-	}
-	close_bench(&b);
-}
-END_TEST
-
-/* ---- tokens ---- */
 
 START_TEST(sums_over_slots_give_the_hosts_bits_and_faults)
 {
@@ -557,7 +310,7 @@ START_TEST(norms_give_the_hosts_bits)
 			.weight_dtype = dtypes[i % 3]};
 		uint64_t count = (uint64_t)args.tokens * args.hidden;
 		uint32_t width = gpusnap_dtype_bits(args.weight_dtype) / 8;
-		uint8_t *weight = router_of(&b, args.weight_dtype, args.hidden);
+		uint8_t *weight = elements_of(&b, args.weight_dtype, args.hidden);
 		float *x = floats(&b, count);
 		float *out = (float *)(void *)host_memory(count * 4);
 		struct gsn_rms_norm host = args;
@@ -645,8 +398,6 @@ int main(int argc, char **argv)
 		experts_of_random_shapes_give_the_hosts_bits,
 		experts_of_random_bits_give_the_hosts_bits_and_faults,
 		experts_of_real_layers_give_the_hosts_bits_at_every_batch,
-		routes_give_the_hosts_bits,
-		routes_among_64_groups_give_the_hosts_bits,
 		sums_over_slots_give_the_hosts_bits_and_faults,
 		norms_give_the_hosts_bits,
 		ids_are_made_local_as_on_the_host,

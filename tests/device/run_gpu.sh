@@ -42,6 +42,7 @@ run_device()
 {
 	step conformance "$build/test_device_conformance" "$device"
 	step kernels_match "$build/test_device_kernels_match" "$device"
+	step routes_match "$build/test_device_routes_match" "$device"
 	step random_operations "$build/test_device_random_operations" "$device"
 }
 
