@@ -34,7 +34,7 @@ remarks()
 			/^LDS Size/ { lds = $NF }
 			/^VGPRs Spill:/ { spill = $3 }
 			END { flush() }' | c++filt |
-		sed 's/^void //; s/([^)]*)//g; s/, /,/g' | sort
+		sed 's/^void //; s/([^)]*)//g; s/, /,/g; s/unsigned char/uint8_t/g' | sort
 }
 
 for object in "${objects[@]}"; do
