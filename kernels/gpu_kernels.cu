@@ -43,7 +43,7 @@ template <typename FORMAT> static bool is_whole(const gsn_matrix &matrix)
 	return matrix.columns % FORMAT::CHUNK == 0 && (uint64_t)matrix.weights % 16 == 0;
 }
 
-template <typename FORMAT> static int route_logits(const gsn_logits_args &args, void *stream)
+template <typename FORMAT> static int route_logits(const gsn_logits_args &args, gpuStream_t stream)
 {
 	bool whole = is_whole<FORMAT>(args.router) && (uint64_t)args.x % 16 == 0;
 	uint32_t rows = GSN_ROUTE_WARPS * GSN_ROWS_AT_ONCE;
@@ -53,18 +53,21 @@ template <typename FORMAT> static int route_logits(const gsn_logits_args &args, 
 	uint32_t threads = GSN_ROUTE_WARPS * GSN_WARP;
 
 	if (whole && tokens == 1)
-		return gsn_launch(gsn_route_logits<FORMAT, true, 1>, grid, threads, stream, args);
-	if (whole)
-		return gsn_launch(gsn_route_logits<FORMAT, true, GSN_ROUTE_TOKENS>, grid, threads,
-			stream, args);
-	if (tokens == 1)
-		return gsn_launch(gsn_route_logits<FORMAT, false, 1>, grid, threads, stream, args);
-	return gsn_launch(
-		gsn_route_logits<FORMAT, false, GSN_ROUTE_TOKENS>, grid, threads, stream, args);
+		gsn_route_logits<FORMAT, true, 1><<<grid, threads, 0, stream>>>(args);
+	else if (whole)
+		gsn_route_logits<FORMAT, true, GSN_ROUTE_TOKENS>
+			<<<grid, threads, 0, stream>>>(args);
+	else if (tokens == 1)
+		gsn_route_logits<FORMAT, false, 1><<<grid, threads, 0, stream>>>(args);
+	else
+		gsn_route_logits<FORMAT, false, GSN_ROUTE_TOKENS>
+			<<<grid, threads, 0, stream>>>(args);
+	return launched();
 }
 
 int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocessors, void *stream)
 {
+	gpuStream_t on = (gpuStream_t)stream;
 	gsn_logits_args logits = {};
 	int code;
 
@@ -79,19 +82,20 @@ int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocess
 	logits.bias_dtype = args->router_bias_dtype;
 	switch (args->router_dtype) {
 	case GPUSNAP_BF16:
-		code = route_logits<gsn_bf16>(logits, stream);
+		code = route_logits<gsn_bf16>(logits, on);
 		break;
 	case GPUSNAP_F16:
-		code = route_logits<gsn_f16>(logits, stream);
+		code = route_logits<gsn_f16>(logits, on);
 		break;
 	default:
-		code = route_logits<gsn_f32>(logits, stream);
+		code = route_logits<gsn_f32>(logits, on);
 		break;
 	}
 	if (code)
 		return code;
-	return gsn_launch(gsn_route_choose, dim3((uint32_t)ceil_div(args->tokens, GSN_ROUTE_WARPS)),
-		GSN_ROUTE_WARPS * GSN_WARP, stream, *args);
+	gsn_route_choose<<<(uint32_t)ceil_div(args->tokens, GSN_ROUTE_WARPS),
+		GSN_ROUTE_WARPS * GSN_WARP, 0, on>>>(*args);
+	return launched();
 }
 
 int gsn_gpu_launch_localise(
@@ -99,7 +103,8 @@ int gsn_gpu_launch_localise(
 {
 	uint32_t blocks = at_most(ceil_div(args->pairs, GSN_TOKEN_THREADS), multiprocessors * 8);
 
-	return gsn_launch(gsn_localise_ids, dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
+	gsn_localise_ids<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
+	return launched();
 }
 
 /* Arguments of the experts' kernels: the scratch memory shared out, matrices described. */
@@ -121,20 +126,10 @@ static gsn_matrix matrix_of(const struct gsn_moe_experts *args, uint64_t weights
 	return matrix;
 }
 
-/* How the experts' matrices are read, and how the inputs are laid out for that. */
-struct experts_plan {
-	bool whole;
-	uint32_t chunk_bits;
-};
-
 static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
-	const struct gsn_gpu_moe_layout &layout, const experts_plan &plan, uint32_t multiprocessors,
-	void *stream)
+	const struct gsn_gpu_moe_layout &layout, gpuStream_t stream)
 {
 	gsn_group_args group = {};
-	uint64_t inputs = (uint64_t)args->tokens * args->hidden;
-	uint32_t tilers =
-		plan.whole ? at_most(ceil_div(inputs, GSN_GROUP_THREADS), multiprocessors) : 0;
 
 	group.mask = (const int32_t *)args->mask;
 	group.ids = (const int32_t *)args->ids;
@@ -148,13 +143,8 @@ static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
 	group.mask_length = args->mask_length;
 	group.local_experts = args->local_experts;
 	group.pair_count = args->tokens * args->top_k;
-	group.x = (const float *)args->x;
-	group.tiled = (float *)(scratch + layout.x);
-	group.tokens = args->tokens;
-	group.hidden = args->hidden;
-	group.x_stride = layout.x_stride;
-	group.chunk_bits = plan.chunk_bits;
-	return gsn_launch(gsn_group_pairs, dim3(1 + tilers), GSN_GROUP_THREADS, stream, group);
+	gsn_group_pairs<<<1, GSN_GROUP_THREADS, 0, stream>>>(group);
+	return launched();
 }
 
 static gsn_experts_args experts_args(
@@ -175,7 +165,6 @@ static gsn_experts_args experts_args(
 	experts.active_count = (const uint32_t *)(scratch + layout.active_count);
 	experts.counters = (gsn_moe_counters *)args->counters;
 	experts.top_k = args->top_k;
-	experts.x_stride = args->hidden;
 	experts.h_stride = layout.h_stride;
 	experts.pair_count = args->tokens * args->top_k;
 	experts.w13_bias = args->w13_bias;
@@ -187,89 +176,101 @@ static gsn_experts_args experts_args(
 	return experts;
 }
 
-/* Warps enough for every item there can be, or to fill the device. */
+/* A block for every piece of work that there can be: those without any end at once. */
 template <typename KERNEL>
 static int launch_experts(KERNEL kernel, const gsn_experts_args &args, uint64_t items,
-	uint32_t multiprocessors, void *stream)
+	uint32_t shared_bytes, gpuStream_t stream)
 {
-	int resident = 0;
-	int code = gpuResidentBlocks(&resident, kernel, GSN_EXPERT_WARPS * GSN_WARP);
+	int code = gpuAllowShared(kernel, shared_bytes);
 
 	if (code)
 		return code;
-	return gsn_launch(kernel,
-		dim3(at_most(ceil_div(items, GSN_EXPERT_WARPS),
-			(uint64_t)multiprocessors * (uint32_t)resident)),
-		GSN_EXPERT_WARPS * GSN_WARP, stream, args);
+	kernel<<<at_most(items, INT32_MAX), GSN_EXPERT_THREADS, shared_bytes, stream>>>(args);
+	return launched();
+}
+
+/* Shared memory for the inputs of `tokens` rows of so many columns. */
+template <typename FORMAT> static uint64_t staged_bytes(int tokens, uint32_t columns)
+{
+	uint64_t turn = GSN_ROW_LANES * FORMAT::CHUNK;
+
+	return tokens * ceil_div(columns, turn) * turn * sizeof(float);
 }
 
 template <typename FORMAT, gsn_dot_shape SHAPE, int TOKENS>
-static int run_experts(
-	const gsn_experts_args &args, uint32_t experts, uint32_t multiprocessors, void *stream)
+static int run_experts(const gsn_experts_args &args, uint32_t experts, gpuStream_t stream)
 {
-	uint64_t gate_up = experts * ceil_div(args.w13.rows, GSN_GATE_UP_ROWS);
-	uint64_t down = experts * ceil_div(args.w2.rows, GSN_DOWN_ROWS);
-	int code = launch_experts(
-		gsn_experts_gate_up<FORMAT, SHAPE, TOKENS>, args, gate_up, multiprocessors, stream);
+	bool staged = SHAPE == GSN_DOT_TILED;
+	uint64_t gate_up = experts * ceil_div(args.w13.rows, gsn_gate_up_chunk(TOKENS));
+	uint64_t down = experts * ceil_div(args.w2.rows, gsn_down_chunk(TOKENS));
+	int code = launch_experts(gsn_experts_gate_up<FORMAT, SHAPE, TOKENS>, args, gate_up,
+		staged ? (uint32_t)staged_bytes<FORMAT>(TOKENS, args.w13.columns) : 0, stream);
 
-	return code ? code
-		    : launch_experts(gsn_experts_down<FORMAT, SHAPE, TOKENS>, args, down,
-			      multiprocessors, stream);
+	if (code)
+		return code;
+	return launch_experts(gsn_experts_down<FORMAT, SHAPE, TOKENS>, args, down,
+		staged ? (uint32_t)staged_bytes<FORMAT>(TOKENS, args.w2.columns) : 0, stream);
+}
+
+/* Inputs of so many tokens at once have room in shared memory. */
+template <typename FORMAT> static bool can_stage(const gsn_experts_args &args, int tokens)
+{
+	return staged_bytes<FORMAT>(tokens, args.w13.columns) <= GSN_STAGED_BYTES &&
+	       staged_bytes<FORMAT>(tokens, args.w2.columns) <= GSN_STAGED_BYTES;
 }
 
 template <typename FORMAT>
-static int launch_format(const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
+static int choose_experts(const gsn_experts_args &args, uint32_t local_experts, gpuStream_t stream)
 {
-	const struct gsn_gpu_moe_layout layout = gsn_gpu_moe_layout_of(args);
-	char *scratch = (char *)((args->scratch + 15) & ~UINT64_C(15));
-	gsn_experts_args experts = experts_args(args, scratch, layout);
-	uint32_t active =
-		args->local_experts < experts.pair_count ? args->local_experts : experts.pair_count;
-	experts_plan plan = {};
-	int code;
+	uint32_t experts = local_experts < args.pair_count ? local_experts : args.pair_count;
+	uint32_t tokens = args.pair_count / args.top_k;
+	bool whole = is_whole<FORMAT>(args.w13) && is_whole<FORMAT>(args.w2) &&
+		     (uint64_t)args.x % 16 == 0;
 
-	plan.whole = is_whole<FORMAT>(experts.w13) && is_whole<FORMAT>(experts.w2);
-	plan.chunk_bits = FORMAT::CHUNK_BITS;
-	code = group_pairs(args, scratch, layout, plan, multiprocessors, stream);
-	if (code)
-		return code;
-	if (!plan.whole)
-		return run_experts<FORMAT, GSN_DOT_ANY, 1>(
-			experts, active, multiprocessors, stream);
-	experts.x = (const float *)(scratch + layout.x);
-	experts.x_stride = layout.x_stride;
-	experts.chunk_bits = plan.chunk_bits;
-	if (args->tokens == 1)
-		return run_experts<FORMAT, GSN_DOT_TILED, 1>(
-			experts, active, multiprocessors, stream);
-	return run_experts<FORMAT, GSN_DOT_TILED, GSN_EXPERT_TOKENS>(
-		experts, active, multiprocessors, stream);
+	if (!whole || !can_stage<FORMAT>(args, 1))
+		return run_experts<FORMAT, GSN_DOT_ANY, 1>(args, experts, stream);
+	if (tokens > 1 && can_stage<FORMAT>(args, GSN_EXPERT_TOKENS))
+		return run_experts<FORMAT, GSN_DOT_TILED, GSN_EXPERT_TOKENS>(args, experts, stream);
+	return run_experts<FORMAT, GSN_DOT_TILED, 1>(args, experts, stream);
 }
 
 template <typename SCALE>
-static int launch_scaled(const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
+static int choose_scaled(
+	const struct gsn_moe_experts *args, const gsn_experts_args &experts, gpuStream_t stream)
 {
 	if (args->weight_dtype == GPUSNAP_F4)
-		return launch_format<gsn_f4<SCALE>>(args, multiprocessors, stream);
-	return launch_format<gsn_f8_e4m3<SCALE>>(args, multiprocessors, stream);
+		return choose_experts<gsn_f4<SCALE>>(experts, args->local_experts, stream);
+	return choose_experts<gsn_f8_e4m3<SCALE>>(experts, args->local_experts, stream);
+}
+
+static int choose_format(
+	const struct gsn_moe_experts *args, const gsn_experts_args &experts, gpuStream_t stream)
+{
+	switch (args->weight_dtype) {
+	case GPUSNAP_BF16:
+		return choose_experts<gsn_bf16>(experts, args->local_experts, stream);
+	case GPUSNAP_F16:
+		return choose_experts<gsn_f16>(experts, args->local_experts, stream);
+	case GPUSNAP_F32:
+		return choose_experts<gsn_f32>(experts, args->local_experts, stream);
+	default:
+		break;
+	}
+	if (args->w13_scale && args->scale_dtype == GPUSNAP_F8_E8M0)
+		return choose_scaled<uint8_t>(args, experts, stream);
+	return choose_scaled<float>(args, experts, stream);
 }
 
 int gsn_gpu_launch_experts(
 	const struct gsn_moe_experts *args, uint32_t multiprocessors, void *stream)
 {
-	switch (args->weight_dtype) {
-	case GPUSNAP_BF16:
-		return launch_format<gsn_bf16>(args, multiprocessors, stream);
-	case GPUSNAP_F16:
-		return launch_format<gsn_f16>(args, multiprocessors, stream);
-	case GPUSNAP_F32:
-		return launch_format<gsn_f32>(args, multiprocessors, stream);
-	default:
-		break;
-	}
-	if (args->w13_scale && args->scale_dtype == GPUSNAP_F8_E8M0)
-		return launch_scaled<uint8_t>(args, multiprocessors, stream);
-	return launch_scaled<float>(args, multiprocessors, stream);
+	const struct gsn_gpu_moe_layout layout = gsn_gpu_moe_layout_of(args);
+	char *scratch = (char *)((args->scratch + 15) & ~UINT64_C(15));
+	gpuStream_t on = (gpuStream_t)stream;
+	int code = group_pairs(args, scratch, layout, on);
+
+	(void)multiprocessors;
+	return code ? code : choose_format(args, experts_args(args, scratch, layout), on);
 }
 
 int gsn_gpu_launch_combine(
@@ -278,16 +279,21 @@ int gsn_gpu_launch_combine(
 	uint64_t count = (uint64_t)args->tokens * args->hidden;
 	uint32_t blocks = at_most(ceil_div(count, GSN_TOKEN_THREADS), multiprocessors * 16);
 
-	return gsn_launch(gsn_combine_slots, dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
+	gsn_combine_slots<<<blocks, GSN_TOKEN_THREADS, 0, (gpuStream_t)stream>>>(*args);
+	return launched();
 }
 
-template <typename FORMAT> static int norm_tokens(const struct gsn_rms_norm *args, void *stream)
+template <typename FORMAT>
+static int norm_tokens(const struct gsn_rms_norm *args, gpuStream_t stream)
 {
 	bool whole = args->hidden % gsn_f32::CHUNK == 0 && args->x % 16 == 0;
 	uint32_t blocks = (uint32_t)ceil_div((uint64_t)args->tokens * GSN_WARP, GSN_TOKEN_THREADS);
 
-	return gsn_launch(whole ? gsn_norm_tokens<FORMAT, true> : gsn_norm_tokens<FORMAT, false>,
-		dim3(blocks), GSN_TOKEN_THREADS, stream, *args);
+	if (whole)
+		gsn_norm_tokens<FORMAT, true><<<blocks, GSN_TOKEN_THREADS, 0, stream>>>(*args);
+	else
+		gsn_norm_tokens<FORMAT, false><<<blocks, GSN_TOKEN_THREADS, 0, stream>>>(*args);
+	return launched();
 }
 
 int gsn_gpu_launch_rms_norm(const struct gsn_rms_norm *args, uint32_t multiprocessors, void *stream)
@@ -295,10 +301,10 @@ int gsn_gpu_launch_rms_norm(const struct gsn_rms_norm *args, uint32_t multiproce
 	(void)multiprocessors;
 	switch (args->weight_dtype) {
 	case GPUSNAP_BF16:
-		return norm_tokens<gsn_bf16>(args, stream);
+		return norm_tokens<gsn_bf16>(args, (gpuStream_t)stream);
 	case GPUSNAP_F16:
-		return norm_tokens<gsn_f16>(args, stream);
+		return norm_tokens<gsn_f16>(args, (gpuStream_t)stream);
 	default:
-		return norm_tokens<gsn_f32>(args, stream);
+		return norm_tokens<gsn_f32>(args, (gpuStream_t)stream);
 	}
 }

@@ -12,25 +12,18 @@ static uint64_t take(struct gsn_gpu_moe_layout *layout, uint64_t count)
 	return offset;
 }
 
-/* Elements of a turn of the largest chunks (moe_dot.kernel.h): 8 lanes, 32 elements. */
-#define TURN 256u
-
-/* Only x and h can be too large: the other sizes are numbers of 31 bits. */
+/* Only h can be too large: the other sizes are numbers of 31 bits. */
 struct gsn_gpu_moe_layout gsn_gpu_moe_layout_of(const struct gsn_moe_experts *args)
 {
 	struct gsn_gpu_moe_layout layout = {.bytes = 0};
 	uint64_t pairs = (uint64_t)args->tokens * args->top_k;
-	uint64_t x_count, h_count;
+	uint64_t h_count;
 
-	layout.x_stride = (uint32_t)gsn_align_up(args->hidden, TURN);
-	layout.h_stride = (uint32_t)gsn_align_up(args->intermediate, TURN);
-	if (gsn_mul_overflow(pairs, layout.h_stride, &h_count) || h_count > UINT64_MAX / 32 ||
-		gsn_mul_overflow(args->tokens, layout.x_stride, &x_count) ||
-		x_count > UINT64_MAX / 32) {
+	layout.h_stride = (uint32_t)gsn_align_up(args->intermediate, 4);
+	if (gsn_mul_overflow(pairs, layout.h_stride, &h_count) || h_count > UINT64_MAX / 16) {
 		layout.bytes = UINT64_MAX;
 		return layout;
 	}
-	layout.x = take(&layout, x_count);
 	layout.h = take(&layout, h_count);
 	layout.mask_locals = take(&layout, args->mask_length);
 	layout.pair_locals = take(&layout, pairs);

@@ -12,7 +12,6 @@
 enum {
 	GSN_ROW_LANES = 8,
 	GSN_ROWS_AT_ONCE = GSN_WARP / GSN_ROW_LANES, /* of a warp, times rows per lane */
-	GSN_SCALE_GROUP = 16,			     /* columns: chunks never straddle scales */
 };
 
 /*
@@ -483,10 +482,10 @@ GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[R
 	const gsn_matrix &matrix, const float *const x[TOKENS])
 {
 	/* Turns ahead: enough bytes on their way, without more registers than there are. */
-	const int ahead = TOKENS * ROWS == 1		       ? 8 / FORMAT::LOADS
-			  : ROWS == 1			       ? 4 / FORMAT::LOADS
-			  : TOKENS * ROWS * FORMAT::LOADS <= 2 ? 2
-							       : 1;
+	const int ahead = TOKENS * ROWS == 1				      ? 8 / FORMAT::LOADS
+			  : ROWS == 1					      ? 4 / FORMAT::LOADS
+			  : FORMAT::LOADS * TOKENS * (FORMAT::CHUNK / 8) <= 4 ? 2
+									      : 1;
 	const uint32_t lane = threadIdx.x % GSN_ROW_LANES;
 	float a[ROWS][TOKENS][8];
 

@@ -4,11 +4,9 @@
 /*
  * The (token, slot) pairs of a step sorted by local expert, as moe_groups.c does it on the host, by
  * one block of threads: a thread counts and places the pairs of one expert, so the order is that of
- * the pairs and no two runs differ. Lists are in scratch memory of any size. The other blocks lay
- * the inputs out as the experts' kernels read them best.
+ * the pairs and no two runs differ. Lists are in scratch memory of any size.
  */
 #include "kernels/gpu_kernels.h"
-#include "kernels/moe_dot.kernel.h"
 #include "kernels/moe_groups.h"
 
 enum {
@@ -28,10 +26,6 @@ struct gsn_group_args {
 	uint32_t *active_count;
 	gsn_moe_counters *counters;
 	uint32_t mask_length, local_experts, pair_count;
-	const float *x; /* [tokens, hidden] */
-	float *tiled;	/* [tokens, x_stride]; NULL: not wanted */
-	uint32_t tokens, hidden, x_stride;
-	uint32_t chunk_bits; /* of w13 */
 };
 
 /* Lists that the block reads again and again, near it while they are short enough. */
@@ -183,32 +177,10 @@ GSN_DEVICE_FN void gsn_place_pairs(const gsn_group_args &args, const int32_t *pa
 	}
 }
 
-/* What a row lacks to whole turns is left as it is: no chunk reaches there. */
-GSN_DEVICE_FN void gsn_tile_inputs(const gsn_group_args &args)
-{
-	uint32_t step = (gridDim.x - 1) * blockDim.x;
-	uint32_t first = (blockIdx.x - 1) * blockDim.x + threadIdx.x;
-
-	for (uint64_t i = first; i < (uint64_t)args.tokens * args.hidden; i += step) {
-		uint32_t token = (uint32_t)(i / args.hidden);
-		uint32_t k = (uint32_t)(i % args.hidden);
-
-		args.tiled[(uint64_t)token * args.x_stride + gsn_tiled_place(k, args.chunk_bits)] =
-			args.x[i];
-	}
-}
-
-/* Block 0 groups, the others tile. */
 GSN_KERNEL void GSN_BLOCK_OF(GSN_GROUP_THREADS) gsn_group_pairs(gsn_group_args args)
 {
 	__shared__ int64_t warp_sums[GSN_GROUP_WARPS];
 	__shared__ int32_t near_mask[GSN_GROUP_NEAR], near_pairs[GSN_GROUP_NEAR];
-
-	gsn_await_previous();
-	if (blockIdx.x) {
-		gsn_tile_inputs(args);
-		return;
-	}
 	gsn_group_lists lists = {args.mask_length <= GSN_GROUP_NEAR ? near_mask : args.mask_locals,
 		args.pair_count <= GSN_GROUP_NEAR ? near_pairs : args.pair_locals};
 

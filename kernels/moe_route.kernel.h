@@ -34,7 +34,6 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_logits(gsn_log
 
 		x[t] = args.x + (uint64_t)token * args.router.columns;
 	}
-	gsn_await_previous();
 	gsn_dot<FORMAT, WHOLE ? GSN_DOT_NATURAL : GSN_DOT_ANY, 1, TOKENS>(out, row, args.router, x);
 	if (threadIdx.x % GSN_ROW_LANES || expert >= experts)
 		return;
@@ -283,7 +282,6 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_ROUTE_WARPS *GSN_WARP) gsn_route_choose(gsn_moe
 	uint32_t token = blockIdx.x * GSN_ROUTE_WARPS + threadIdx.x / GSN_WARP;
 	uint32_t lane = threadIdx.x % GSN_WARP;
 
-	gsn_await_previous();
 	if (token >= args.tokens)
 		return;
 	const float *logits = (const float *)args.logits + (uint64_t)token * args.experts;

@@ -10,7 +10,6 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_localise_ids(gsn_moe_localis
 {
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 
-	gsn_await_previous();
 	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < args.pairs;
 		i += step) {
 		int64_t local = (int64_t)((const int32_t *)args.ids)[i] - args.first;
@@ -28,7 +27,6 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_combine_slots(gsn_moe_combin
 	uint64_t step = (uint64_t)gridDim.x * blockDim.x;
 	bool broken = false;
 
-	gsn_await_previous();
 	for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
 		uint64_t at = i / args.hidden * args.top_k * args.hidden + i % args.hidden;
 		float sum = y[at];
@@ -51,7 +49,6 @@ GSN_KERNEL void GSN_BLOCK_OF(GSN_TOKEN_THREADS) gsn_norm_tokens(gsn_rms_norm arg
 {
 	uint32_t token = (blockIdx.x * blockDim.x + threadIdx.x) / GSN_WARP;
 
-	gsn_await_previous();
 	if (token >= args.tokens)
 		return;
 	const float *x[1] = {(const float *)args.x + (uint64_t)token * args.hidden};

@@ -19,17 +19,21 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_EXPERT_TOKENS = 4, /* that go through an expert at once: registers allow it */
+	GSN_EXPERT_TOKENS = 4,	 /* that go through an expert at once: registers allow it */
+	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
+	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
+	GSN_STAGED_BYTES = 72 << 10, /* shared memory of a block: a third of what there is */
 };
 
 typedef cudaStream_t gpuStream_t;
 #define gpuClearError		     cudaGetLastError
 #define gpuErrorInvalidConfiguration cudaErrorInvalidConfiguration
 
-/* Blocks of a kernel that a multiprocessor holds at once. */
-template <typename KERNEL> static int gpuResidentBlocks(int *ret_count, KERNEL kernel, int threads)
+/* Before a launch with so much shared memory. @return the vendor's code */
+template <typename KERNEL> static int gpuAllowShared(KERNEL kernel, uint32_t bytes)
 {
-	return (int)cudaOccupancyMaxActiveBlocksPerMultiprocessor(ret_count, kernel, threads, 0);
+	return (int)cudaFuncSetAttribute(
+		kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
 template <typename T> GSN_DEVICE_FN T gsn_shuffle_xor(T value, int distance)
@@ -69,44 +73,10 @@ GSN_DEVICE_FN uint4 gsn_load_streamed(const void *p)
 	return v;
 }
 
-/*
- * 16 bytes that other lanes and warps read as well. A plain load: kernels begin before the one that
- * wrote these bytes has ended, and the read-only path may not be told of such memory.
- */
+/* 16 bytes that other lanes and warps read as well, of the device's or the block's memory. */
 GSN_DEVICE_FN float4 gsn_load_shared(const float *p)
 {
 	return *(const float4 *)p;
-}
-
-/*
- * A kernel is started while the one before it in the stream still runs, so that its launch costs
- * nothing, and waits here until that one's work is done and seen. Every kernel must call it before
- * it touches memory that another kernel writes: the order of a stream rests on it.
- */
-GSN_DEVICE_FN void gsn_await_previous()
-{
-#if __CUDA_ARCH__ >= 900
-	asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-	asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-/* For kernels that call gsn_await_previous(). @return the vendor's code */
-template <typename... PARAMETERS>
-static int gsn_launch(void (*kernel)(PARAMETERS...), dim3 grid, uint32_t threads, void *stream,
-	PARAMETERS... arguments)
-{
-	cudaLaunchAttribute early = {};
-	cudaLaunchConfig_t config = {};
-
-	early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	early.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = grid;
-	config.blockDim = dim3(threads);
-	config.stream = (cudaStream_t)stream;
-	config.attrs = &early;
-	config.numAttrs = 1;
-	return (int)cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 /* The 32 bits of (high, low) from bit `shift` on, shift < 32. */

@@ -29,7 +29,10 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_EXPERT_TOKENS = 2, /* that go through an expert at once; twice as many spill */
+	GSN_EXPERT_TOKENS = 2,	 /* that go through an expert at once; twice as many spill */
+	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
+	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
+	GSN_STAGED_BYTES = 32 << 10, /* shared memory of a block: half of what there is */
 };
 
 /*
@@ -80,25 +83,10 @@ typedef hipStream_t gpuStream_t;
 #define gpuClearError		     hipGetLastError
 #define gpuErrorInvalidConfiguration hipErrorInvalidConfiguration
 
-/* Blocks of a kernel that a compute unit holds at once. */
-template <typename KERNEL> static int gpuResidentBlocks(int *ret_count, KERNEL kernel, int threads)
+/* Before a launch with so much shared memory: all that there is may be had. */
+template <typename KERNEL> static int gpuAllowShared(KERNEL, uint32_t)
 {
-	return (int)hipOccupancyMaxActiveBlocksPerMultiprocessor(
-		ret_count, reinterpret_cast<const void *>(kernel), threads, 0);
-}
-
-/* Kernels of a stream follow each other. */
-GSN_DEVICE_FN void gsn_await_previous()
-{
-}
-
-/* @return the vendor's code */
-template <typename... PARAMETERS>
-static int gsn_launch(void (*kernel)(PARAMETERS...), dim3 grid, uint32_t threads, void *stream,
-	PARAMETERS... arguments)
-{
-	kernel<<<grid, threads, 0, (hipStream_t)stream>>>(arguments...);
-	return (int)hipGetLastError();
+	return (int)hipSuccess;
 }
 
 GSN_DEVICE_FN unsigned gsn_lane_of_wave()
