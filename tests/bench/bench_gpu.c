@@ -36,16 +36,28 @@ void bench_must_cuda(cudaError_t code, const char *what)
 	exit(EXIT_FAILURE);
 }
 
+static uint64_t whole_granules(const struct bench_gpu *bench, uint64_t bytes)
+{
+	const struct gsn_gpu *gpu = bench->device->context;
+
+	return gsn_ceil_div(bytes, gpu->ranges.granule) * gpu->ranges.granule;
+}
+
 gpusnap_address bench_memory(struct bench_gpu *bench, uint64_t bytes)
 {
 	struct gsn_gpu *gpu = bench->device->context;
-	uint64_t whole = gsn_ceil_div(bytes, gpu->ranges.granule) * gpu->ranges.granule;
+	uint64_t whole = whole_granules(bench, bytes);
 	gpusnap_address address = 0;
 	gpusnap_error err;
 
 	bench_must(bench->ops->reserve(gpu, whole, &address, &err), &err);
 	bench_must(bench->ops->map(gpu, address, whole, &err), &err);
 	return address;
+}
+
+void bench_release(struct bench_gpu *bench, gpusnap_address address, uint64_t bytes)
+{
+	bench->ops->release(bench->device->context, address, whole_granules(bench, bytes));
 }
 
 void bench_randomise(

@@ -19,6 +19,7 @@ void bench_must(gpusnap_status status, const gpusnap_error *err);
 void bench_must_cuda(cudaError_t code, const char *what);
 /* Device memory, mapped; given back with the device. */
 gpusnap_address bench_memory(struct bench_gpu *bench, uint64_t bytes);
+void bench_release(struct bench_gpu *bench, gpusnap_address address, uint64_t bytes);
 /* Fill device memory with random 64-bit words, each and-ed with `mask`. */
 void bench_randomise(
 	struct bench_gpu *bench, gpusnap_address address, uint64_t bytes, uint64_t mask);

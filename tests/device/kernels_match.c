@@ -8,7 +8,7 @@
 
 #include <gpusnap/moe.h>
 
-#include "tests/device/match.h"
+#include "tests/device/bits_match.h"
 #include "tests/support/expert_case.h"
 
 enum { MOST_DIGEST_BYTES = 4 << 20 };

@@ -6,7 +6,7 @@
  */
 #include <math.h>
 
-#include "tests/device/match.h"
+#include "tests/device/bits_match.h"
 #include "tests/support/route_case.h"
 
 /* The same arguments over copies on the device. */

@@ -2,7 +2,7 @@
 # Everything that needs a GPU, on a machine that has one and none of our packages.
 #
 # Usage: tests/device/run_gpu.sh BUILD [PHASE...]
-# PHASE: device hip memcheck cli bench (default: all)
+# PHASE: device hip memcheck cli bench peers (default: all)
 #
 # BUILD holds the programs of the portable preset and libgpusnap-cuda.so in one folder; its lib/, if
 # there is one, the shared libraries that the machine lacks (Check). Logs go to $LOGS, ./gpu-logs
@@ -11,7 +11,7 @@ set -uo pipefail
 source_tree=$(cd "$(dirname "$0")/../.." && pwd)
 build=$(cd "${1:?folder of the build}" && pwd)
 shift
-[ $# -gt 0 ] || set -- device hip memcheck cli bench
+[ $# -gt 0 ] || set -- device hip memcheck cli bench peers
 logs=${LOGS:-gpu-logs}
 device=${GPUSNAP_DEVICE:-cuda:0}
 mkdir -p "$logs"
@@ -44,6 +44,8 @@ run_device()
 	step kernels_match "$build/test_device_kernels_match" "$device"
 	step routes_match "$build/test_device_routes_match" "$device"
 	step random_operations "$build/test_device_random_operations" "$device"
+	step graph_survives "$build/test_device_graph_survives" "$device"
+	step cycles_leak_nothing "$build/test_device_cycles_leak_nothing" "$device"
 }
 
 # The same programs beside the HIP module that runs over CUDA, where the build has it.
@@ -70,7 +72,7 @@ run_memcheck()
 run_cli()
 {
 	local model name
-	for model in mixtral qwen3_moe qwen3_moe_fp8; do
+	for model in mixtral qwen3_moe qwen3_moe_fp8 gpt_oss_mxfp4 deepseek_v4_fp4; do
 		step "cycle_$model" "$source_tree/tests/cli/cycle.sh" "$model"
 	done
 	for name in delta failure_one inject reference kill_server two_devices; do
@@ -84,6 +86,18 @@ run_bench()
 	[ ! -s "$logs/bench.log" ] || cat "$logs/bench.log" >>"$table"
 }
 
+# Other programs on the same machine in the same run: PyTorch's stack, slices copied one by one.
+run_peers()
+{
+	local folder=${TMPDIR:-/tmp}/gpusnap-peers
+	mkdir -p "$folder"
+	step peers python3 "$source_tree/tests/device/peers.py" "$folder"
+	step make_views "$build/make_views" "$folder/views"
+	step bench_load "$build/bench_load" "$folder/views" 1 "$device"
+	cat "$logs/peers.log" "$logs/bench_load.log" >>"$table"
+	rm -rf "$folder"
+}
+
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >>"$table" 2>&1 || true
 step doctor "$GPUSNAP" doctor
 for phase in "$@"; do
@@ -93,6 +107,7 @@ for phase in "$@"; do
 	memcheck) run_memcheck ;;
 	cli) run_cli ;;
 	bench) run_bench ;;
+	peers) run_peers ;;
 	*)
 		echo "no phase is called '$phase'" >&2
 		exit 2
