@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef GPUSNAP_TEST_MATCH_H
-#define GPUSNAP_TEST_MATCH_H
+#ifndef GPUSNAP_TEST_BITS_MATCH_H
+#define GPUSNAP_TEST_BITS_MATCH_H
 /* What tests that compare a device's kernels with the host's share: memory given out, comparisons.
  */
 #include "formats/base/bytes.h"
