@@ -134,8 +134,10 @@ static void set_order(gpusnap_plan_delta *delta)
 
 static void set_missing_entry(gpusnap_plan_delta *delta)
 {
-	gsn_free(delta->entries[2].name);
-	gsn_free(delta->entries[2].changed);
+	for (uint32_t i = 2; i < delta->entry_count; i++) {
+		gsn_free(delta->entries[i].name);
+		gsn_free(delta->entries[i].changed);
+	}
 	delta->entry_count = 2;
 }
 
