@@ -243,6 +243,13 @@ END_TEST
 
 /* ---- state that changes under the writer ---- */
 
+/* The thread sanitizer ends a program for what this test is about. */
+#if defined(__SANITIZE_THREAD__)
+enum { MAY_RACE = 0 };
+#else
+enum { MAY_RACE = 1 };
+#endif
+
 static int scribble_progress(void *user, uint64_t bytes_done, uint64_t bytes_total)
 {
 	struct scene *scene = user;
@@ -261,6 +268,8 @@ START_TEST(leaves_that_change_meanwhile_are_whole)
 	struct scene scene;
 	char path[PATH_MAX];
 
+	if (!MAY_RACE)
+		return;
 	scene_open(&scene);
 	tempdir_join(path, folder, "meanwhile.gsnap");
 	scene.bytes[2 * LEAF] ^= 1;
