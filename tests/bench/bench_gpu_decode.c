@@ -253,7 +253,7 @@ static void open_layers(
 	bench_randomise(bench, l->router, router, UINT64_C(0xbbffbbffbbffbbff));
 	l->x = bench_memory(bench, x);
 	bench_randomise(bench, l->x, x, UINT64_C(0xbfffffffbfffffff));
-	l->mask = bench_memory(bench, shape->experts * 4);
+	l->mask = bench_memory(bench, (uint64_t)shape->experts * 4);
 	put_ones(l, shape->experts);
 	l->ids = bench_memory(bench, STEPS * pairs * 4);
 	l->logits = bench_memory(bench, (uint64_t)MOST_TOKENS * shape->experts * 4);

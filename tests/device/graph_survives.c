@@ -79,7 +79,7 @@ static void run_and_check(struct sums *s)
 	ck_ok(s->f.ops->stream_sync(s->stream, &err));
 	get(&s->f, out, s->out, OUT_BYTES);
 	for (uint32_t i = 0; i < TOKENS * HIDDEN; i++) {
-		const float *y = s->values + i / HIDDEN * TOP_K * HIDDEN + i % HIDDEN;
+		const float *y = s->values + (size_t)(i / HIDDEN) * TOP_K * HIDDEN + i % HIDDEN;
 
 		ck_assert_float_eq(out[i], y[0] + y[HIDDEN]);
 	}
