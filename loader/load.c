@@ -29,18 +29,16 @@ struct load {
 static gpusnap_status check_registry_ranks(
 	const gpusnap_registry *registry, const struct gsn_rank *rank, gpusnap_error *err)
 {
-	const gpusnap_registry_options *has = &registry->options;
-	uint32_t tp_size = has->tp_size ? has->tp_size : 1;
-	uint32_t ep_size = has->ep_size ? has->ep_size : 1;
+	const gpusnap_registry_options *has = gpusnap_registry_ranks(registry);
 
-	if (has->tp_rank == rank->tp_rank && tp_size == rank->tp_size &&
-		has->ep_rank == rank->ep_rank && ep_size == rank->ep_size)
+	if (has->tp_rank == rank->tp_rank && has->tp_size == rank->tp_size &&
+		has->ep_rank == rank->ep_rank && has->ep_size == rank->ep_size)
 		return GPUSNAP_OK;
 	return gsn_fail(err, GPUSNAP_E_INVALID,
 		"the registry is of rank tp %u/%u ep %u/%u, the load of tp %u/%u ep %u/%u; create "
 		"the registry with the ranks that are loaded",
-		has->tp_rank, tp_size, has->ep_rank, ep_size, rank->tp_rank, rank->tp_size,
-		rank->ep_rank, rank->ep_size);
+		has->tp_rank, has->tp_size, has->ep_rank, has->ep_size, rank->tp_rank,
+		rank->tp_size, rank->ep_rank, rank->ep_size);
 }
 
 /* ---- region and buffers ---- */

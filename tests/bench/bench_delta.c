@@ -15,9 +15,10 @@
 #include <gpusnap/snapshot.h>
 
 #include "formats/base/clock.h"
+#include "tests/bench/bench_fill.h"
 #include "tests/support/random.h"
 
-enum { PAIRS_MAX = 64, BUFFERS = 64, EVERY = 100 };
+enum { PAIRS_MAX = 64, EVERY = 100 };
 
 #define LEAF ((uint64_t)GPUSNAP_LEAF_BYTES)
 
@@ -40,46 +41,6 @@ static void must(gpusnap_status status, const gpusnap_error *err)
 {
 	if (status)
 		fail(gpusnap_status_name(status), err->message);
-}
-
-static void add_buffers(struct bench *bench, uint32_t region)
-{
-	uint64_t size = bench->bytes / BUFFERS;
-	gpusnap_error err;
-
-	for (unsigned i = 0; i < BUFFERS; i++) {
-		gpusnap_buffer_options options = GPUSNAP_BUFFER_OPTIONS_INIT;
-		char name[32];
-
-		(void)snprintf(name, sizeof name, "layers.%u.w", i);
-		options.name = name;
-		options.role = GPUSNAP_ROLE_WEIGHT;
-		options.rank = 1;
-		options.dtype = GPUSNAP_U8;
-		options.shape = &size;
-		options.region = region;
-		options.offset = i * size;
-		must(gpusnap_buffer_register(bench->registry, &options, &err), &err);
-	}
-}
-
-static void make_state(struct bench *bench)
-{
-	gpusnap_region_options options = GPUSNAP_REGION_OPTIONS_INIT;
-	gpusnap_region_info info;
-	uint64_t *words;
-	gpusnap_error err;
-	uint32_t id;
-
-	options.tag = "weights";
-	must(gpusnap_registry_create(bench->device, NULL, &bench->registry, &err), &err);
-	must(gpusnap_region_reserve(bench->registry, bench->bytes, &options, &id, &err), &err);
-	must(gpusnap_region_get(bench->registry, id, &info, &err), &err);
-	bench->state = (uint8_t *)(uintptr_t)info.address;
-	words = (uint64_t *)(uintptr_t)info.address;
-	for (uint64_t i = 0; i < bench->bytes / sizeof *words; i++)
-		words[i] = random_u64(&bench->random);
-	add_buffers(bench, id);
 }
 
 /* One byte in one leaf of each hundred. */
@@ -152,7 +113,7 @@ int main(int argc, char **argv)
 	gpusnap_error err;
 
 	bench.bytes = (uint64_t)(gib * 1024) << 20;
-	if (argc < 2 || !bench.bytes || bench.bytes % (BUFFERS * LEAF) || !pairs ||
+	if (argc < 2 || !bench.bytes || bench.bytes % (BENCH_BUFFERS * LEAF) || !pairs ||
 		pairs > PAIRS_MAX)
 		fail("usage", "bench_delta FOLDER [GIB [PAIRS, 1 to 64]]");
 	bench.random = 1;
@@ -160,7 +121,9 @@ int main(int argc, char **argv)
 	(void)snprintf(bench.full, sizeof bench.full, "%s/bench.full.gsnap", argv[1]);
 	(void)snprintf(bench.delta, sizeof bench.delta, "%s/bench.delta.gsnap", argv[1]);
 	must(gpusnap_device_open("host", &bench.device, &err), &err);
-	make_state(&bench);
+	must(bench_fill(
+		     bench.device, bench.bytes, &bench.random, &bench.registry, &bench.state, &err),
+		&err);
 	for (unsigned i = 0; i < pairs; i++)
 		run_pair(&bench, i % 2, &bytes[i], &times[i]);
 	(void)printf(

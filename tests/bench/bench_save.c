@@ -28,9 +28,9 @@
 #include <liburing.h>
 
 #include "formats/base/clock.h"
-#include "tests/support/random.h"
+#include "tests/bench/bench_fill.h"
 
-enum { DEPTH = 8, BLOCK = 4 << 20, PAIRS_MAX = 64, BUFFERS = 64, COPIERS_MAX = 64, WHATS_MAX = 3 };
+enum { DEPTH = 8, BLOCK = 4 << 20, PAIRS_MAX = 64, COPIERS_MAX = 64, WHATS_MAX = 3 };
 
 static void fail(const char *what, const char *why)
 {
@@ -176,35 +176,12 @@ static double raw_copy(const char *path, uint8_t *target, uint64_t blocks)
 
 static gpusnap_registry *make_state(gpusnap_device *device, uint64_t bytes)
 {
-	gpusnap_region_options options = GPUSNAP_REGION_OPTIONS_INIT;
 	gpusnap_registry *registry;
-	gpusnap_region_info info;
-	uint64_t random = 1, size = bytes / BUFFERS;
-	uint64_t *words;
+	uint64_t random = 1;
+	uint8_t *state;
 	gpusnap_error err;
-	uint32_t id;
 
-	options.tag = "weights";
-	must(gpusnap_registry_create(device, NULL, &registry, &err), &err);
-	must(gpusnap_region_reserve(registry, bytes, &options, &id, &err), &err);
-	must(gpusnap_region_get(registry, id, &info, &err), &err);
-	words = (uint64_t *)(uintptr_t)info.address;
-	for (uint64_t i = 0; i < bytes / sizeof *words; i++)
-		words[i] = random_u64(&random);
-	for (unsigned i = 0; i < BUFFERS; i++) {
-		gpusnap_buffer_options buffer = GPUSNAP_BUFFER_OPTIONS_INIT;
-		char name[32];
-
-		(void)snprintf(name, sizeof name, "layers.%u.w", i);
-		buffer.name = name;
-		buffer.role = GPUSNAP_ROLE_WEIGHT;
-		buffer.rank = 1;
-		buffer.dtype = GPUSNAP_U8;
-		buffer.shape = &size;
-		buffer.region = id;
-		buffer.offset = i * size;
-		must(gpusnap_buffer_register(registry, &buffer, &err), &err);
-	}
+	must(bench_fill(device, bytes, &random, &registry, &state, &err), &err);
 	return registry;
 }
 
@@ -428,8 +405,8 @@ int main(int argc, char **argv)
 	bench.pairs = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 5;
 	bench.what = argc > 4 ? argv[4] : "ifw";
 	bench.bytes = (uint64_t)(gib * 1024) << 20;
-	if (argc < 2 || bench.bytes % ((uint64_t)BLOCK * BUFFERS) || !bench.bytes || !bench.pairs ||
-		bench.pairs > PAIRS_MAX || strlen(bench.what) > WHATS_MAX ||
+	if (argc < 2 || bench.bytes % ((uint64_t)BLOCK * BENCH_BUFFERS) || !bench.bytes ||
+		!bench.pairs || bench.pairs > PAIRS_MAX || strlen(bench.what) > WHATS_MAX ||
 		bench.what[strspn(bench.what, "ifw")])
 		fail("usage", "bench_save FOLDER [GIB, a multiple of 1/4 [PAIRS, 1 to 64 [WHAT]]]");
 	(void)snprintf(bench.raw_path, sizeof bench.raw_path, "%s/bench.raw", argv[1]);
