@@ -2,12 +2,17 @@
 /*
  * What the CUDA device reaches of its own ceilings, measured in the same run: the digest of a
  * kernel that only reads, the decode of a device copy, offload and restore of the link. Usage:
- * bench_gpu DEVICE [DIRECTORY]; without a DIRECTORY for a snapshot only the kernels are measured.
+ *
+ *   bench_gpu DEVICE                  the kernels
+ *   bench_gpu DEVICE DIRECTORY        and what needs a file, which is made there
+ *   bench_gpu DEVICE DIRECTORY state  digest, offload, save and restore alone
+ *   bench_gpu DEVICE DIRECTORY parts  what these are made of, each part on its own
  */
 #include "tests/bench/bench_gpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "formats/base/bytes.h"
 #include "kernels/device_calls.h"
@@ -156,6 +161,7 @@ static void measure_digest(struct bench_gpu *bench, gpusnap_address memory, uint
 
 int main(int argc, char **argv)
 {
+	const char *only = argc > 3 ? argv[3] : "";
 	struct bench_gpu bench = {NULL};
 	gpusnap_device_properties properties;
 	gpusnap_address memory;
@@ -175,9 +181,14 @@ int main(int argc, char **argv)
 	measure_ceilings(&bench, memory);
 	for (uint64_t bytes = STATE_BYTES; bytes >= (uint64_t)128 << 20; bytes /= 8)
 		measure_digest(&bench, memory, bytes);
+	if (strcmp(only, "parts") == 0) {
+		bench_parts(&bench, memory);
+		bench_pinning(&bench, memory, argv[2]);
+	}
 	bench.ops->release(bench.device->context, memory, STATE_BYTES);
-	bench_decode(&bench);
-	if (argc > 2)
+	if (!*only)
+		bench_decode(&bench);
+	if (argc > 2 && strcmp(only, "parts") != 0)
 		bench_state(&bench, argv[2]);
 	bench.ops->stream_destroy(bench.stream);
 	gpusnap_device_close(bench.device);

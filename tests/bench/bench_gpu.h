@@ -31,6 +31,9 @@ double bench_median(double *values, uint32_t count);
 
 void bench_decode(struct bench_gpu *bench);
 void bench_state(struct bench_gpu *bench, const char *directory);
+/* `memory`: 8 GiB of the device. */
+void bench_parts(struct bench_gpu *bench, gpusnap_address memory);
+void bench_pinning(struct bench_gpu *bench, gpusnap_address memory, const char *directory);
 
 /* bench_read.cu: read [address, address + bytes) once, and do nothing with it. */
 int bench_launch_read(uint64_t address, uint64_t bytes, uint64_t sink, void *stream);
