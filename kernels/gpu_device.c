@@ -107,6 +107,9 @@ static gpusnap_status describe(struct gsn_gpu *gpu, gpusnap_error *err)
 	code = gpuMultiprocessors(gpu->index, &multiprocessors);
 	if (code)
 		return gsn_gpu_fail(gpu, code, err, "number of multiprocessors");
+	code = gpuDeviceName(gpu->index, gpu->description);
+	if (code)
+		return gsn_gpu_fail(gpu, code, err, "its name");
 	gpu->ranges.granule = granule;
 	gpu->ranges.kind = GSN_GPU_KIND;
 	gpu->multiprocessors = (uint32_t)multiprocessors;
@@ -176,11 +179,10 @@ static gpusnap_status gpu_query(void *context, gpusnap_device_properties *ret, g
 	size_t total = 0;
 	gpuError_t code = gpuMemGetInfo(&available, &total);
 
-	if (!code)
-		code = gpuDeviceName(gpu->index, ret->description);
 	gsn_gpu_leave(caller);
 	if (code)
-		return gsn_gpu_fail(gpu, code, err, "asking for its properties");
+		return gsn_gpu_fail(gpu, code, err, "asking for its free memory");
+	memcpy(ret->description, gpu->description, sizeof ret->description);
 	ret->memory_bytes = total;
 	ret->free_bytes = available;
 	ret->granule_bytes = gpu->ranges.granule;

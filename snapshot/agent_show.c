@@ -19,8 +19,8 @@ static gpusnap_json *show_region(const struct gsn_region *region)
 		gpusnap_policy_name(region->unclaimed), "state",
 		gpusnap_region_state_name(region->state), "managed", (int)region->managed,
 		"address", (long long)region->address, "bytes", (long long)region->bytes,
-		"resident_bytes", (long long)(region->mapped ? region->bytes : 0),
-		"unclaimed_bytes", (long long)(region->bytes - region->claimed_bytes), "generation",
+		"resident_bytes", (long long)gsn_region_resident_bytes(region), "unclaimed_bytes",
+		(long long)(region->bytes - region->claimed_bytes), "generation",
 		(long long)region->generation, "backing", region->backing_name);
 }
 

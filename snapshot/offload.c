@@ -12,6 +12,7 @@
 #include "formats/base/options.h"
 #include "snapshot/arena.h"
 #include "snapshot/backing.h"
+#include "snapshot/region_memory.h"
 #include "snapshot/resume.h"
 #include "snapshot/selection.h"
 
@@ -249,23 +250,22 @@ static gpusnap_status name_backings(struct offload *o, gpusnap_error *err)
 	return GPUSNAP_OK;
 }
 
+/* Unmapped in part it is offloaded as well: what is left of it is not whole. */
 static gpusnap_status unmap_region(struct offload *o, size_t i, gpusnap_error *err)
 {
 	struct gsn_region *region = o->selection.regions[i];
-	gpusnap_status s = o->registry->device->ops->unmap(
-		o->registry->device->context, region->address, region->reserved_bytes, err);
+	gpusnap_status s = gsn_region_memory_unmap(o->registry, region, err);
 
-	if (s) {
+	if (s)
 		gsn_error_prefix(err, "region %u '%s'", region->id, region->tag);
+	if (region->mapped_bytes == region->reserved_bytes)
 		return s;
-	}
-	region->mapped = false;
 	region->state = GPUSNAP_REGION_OFFLOADED;
 	region->backing = o->snapshots[i];
 	region->backing_name = o->names[i];
 	o->snapshots[i] = NULL;
 	o->names[i] = NULL;
-	return GPUSNAP_OK;
+	return s;
 }
 
 /* An offload that fails half way is undone: the first `count` regions come back. */
@@ -288,7 +288,7 @@ static gpusnap_status unmap_all(struct offload *o, gpusnap_error *err)
 
 	while (!s && done < o->selection.count) {
 		s = unmap_region(o, done, err);
-		done += s == GPUSNAP_OK;
+		done += o->selection.regions[done]->state == GPUSNAP_REGION_OFFLOADED;
 	}
 	if (!s)
 		s = device->ops->query(device->context, &after, err);

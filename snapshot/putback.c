@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The way back from an arena: copies on one stream, digests of what has arrived on another, batch
- * by batch, so that proving costs no time of its own while the link is the slower one.
+ * by batch, so that proving costs no time of its own while the link is the slower one. Nor does
+ * mapping: memory is mapped just before the copies to it are submitted, while earlier ones run.
  *
  * A leaf is "wrong" while the digest of its live bytes is not the arena's. In the beginning all
  * are; one pass puts the wrong ones back, a second repeats those that are wrong still.
@@ -11,6 +12,7 @@
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 #include "snapshot/arena.h"
+#include "snapshot/residency.h"
 
 enum {
 	RUN_LEAVES = 512,   /* longest copy, 32 MiB */
@@ -23,6 +25,7 @@ struct putback {
 	const struct gsn_selection *selection;
 	struct gsn_stream *copying;
 	struct gsn_stream *digesting;
+	struct gsn_stream *poisoning;
 	struct gsn_event *arrived;
 	gpusnap_digest *live; /* of arena-backed regions, region by region */
 	struct gsn_leaf_range batch[BATCH_RUNS];
@@ -32,7 +35,7 @@ struct putback {
 
 /* A run of wrong leaves, where it belongs, and where the digests of its live bytes go. */
 struct wrong_run {
-	const struct gsn_region *region;
+	struct gsn_region *region;
 	const struct gsn_range *range;
 	struct gsn_leaf_run leaves;
 	gpusnap_digest *live;
@@ -74,9 +77,13 @@ static gpusnap_status settle(struct putback *p, gpusnap_error *err)
 static gpusnap_status put_run(struct putback *p, const struct wrong_run *run, gpusnap_error *err)
 {
 	struct gsn_arena *arena = run->region->arena;
-	gpusnap_status s = gsn_arena_copy(
-		arena, &run->leaves, p->copying, GSN_HOST_TO_DEVICE, run->region->address, err);
+	uint64_t end = run->range->offset + gsn_arena_run_offset(&run->leaves) +
+		       gsn_arena_run_bytes(arena, &run->leaves);
+	gpusnap_status s = gsn_region_extend(p->registry, run->region, p->poisoning, end, err);
 
+	if (!s)
+		s = gsn_arena_copy(arena, &run->leaves, p->copying, GSN_HOST_TO_DEVICE,
+			run->region->address, err);
 	if (s)
 		return s;
 	p->batch[p->batch_count++] = (struct gsn_leaf_range){
@@ -137,7 +144,7 @@ static gpusnap_status each_wrong_run(struct putback *p, wrong_run_fn visit, gpus
 	gpusnap_digest *live = p->live;
 
 	for (size_t i = 0; i < p->selection->count; i++) {
-		const struct gsn_region *region = p->selection->regions[i];
+		struct gsn_region *region = p->selection->regions[i];
 		size_t count = gsn_selection_kept_count(p->selection, i);
 
 		for (size_t k = 0; !region->backing && k < count; k++) {
@@ -157,6 +164,21 @@ static gpusnap_status each_wrong_run(struct putback *p, wrong_run_fn visit, gpus
 	return GPUSNAP_OK;
 }
 
+/* Behind the last kept byte too, and where nothing is kept. */
+static gpusnap_status map_rest(struct putback *p, gpusnap_error *err)
+{
+	gpusnap_status s = GPUSNAP_OK;
+
+	for (size_t i = 0; !s && i < p->selection->count; i++) {
+		struct gsn_region *region = p->selection->regions[i];
+
+		if (!region->backing)
+			s = gsn_region_extend(
+				p->registry, region, p->poisoning, region->reserved_bytes, err);
+	}
+	return s;
+}
+
 static gpusnap_status open_putback(struct putback *p, gpusnap_error *err)
 {
 	const struct gsn_device_ops *ops = p->registry->device->ops;
@@ -173,6 +195,8 @@ static gpusnap_status open_putback(struct putback *p, gpusnap_error *err)
 			(unsigned long long)leaves);
 	s = ops->stream_create(context, &p->copying, err);
 	if (!s)
+		s = ops->stream_create(context, &p->poisoning, err);
+	if (!s)
 		s = ops->event_create(context, &p->arrived, err);
 	return s;
 }
@@ -183,6 +207,7 @@ static void close_putback(struct putback *p)
 
 	/* After a failure work may still be under way that writes to `live`. */
 	ops->stream_destroy(p->copying);
+	ops->stream_destroy(p->poisoning);
 	(void)ops->stream_sync(p->digesting, NULL);
 	ops->event_destroy(p->arrived);
 	gsn_free(p->live);
@@ -196,6 +221,8 @@ gpusnap_status gsn_put_back(
 
 	for (int pass = 0; !s && pass < 2; pass++) {
 		s = each_wrong_run(&p, put_run, err);
+		if (!s)
+			s = map_rest(&p, err);
 		if (!s)
 			s = settle(&p, err);
 	}

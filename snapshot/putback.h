@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef GSN_PUTBACK_H
 #define GSN_PUTBACK_H
-/* Putting arenas' bytes back into mapped regions, each leaf proved on the device. */
+/*
+ * Mapping regions that have no snapshot behind them, and putting arenas' bytes back into them, each
+ * leaf proved on the device.
+ */
 #include "snapshot/selection.h"
 
 /*

@@ -9,6 +9,7 @@
 #include "formats/base/fail.h"
 #include "formats/base/options.h"
 #include "snapshot/arena.h"
+#include "snapshot/region_memory.h"
 #include "snapshot/registry_state.h"
 
 enum { ALIGNMENT_DEFAULT = 256 };
@@ -47,6 +48,11 @@ gpusnap_status gsn_region_find(const gpusnap_registry *registry, uint32_t id,
 			registry->region_count);
 	*ret_region = region;
 	return GPUSNAP_OK;
+}
+
+uint64_t gsn_region_resident_bytes(const struct gsn_region *region)
+{
+	return region->managed ? gsn_min(region->mapped_bytes, region->bytes) : region->bytes;
 }
 
 gpusnap_status gsn_region_mapped(const struct gsn_region *region, gpusnap_error *err)
@@ -134,7 +140,6 @@ static gpusnap_status new_region(gpusnap_registry *registry, const gpusnap_regio
 		.policy = options->policy,
 		.unclaimed = options->unclaimed,
 		.state = GPUSNAP_REGION_RESIDENT,
-		.mapped = true,
 		.refill = options->refill,
 		.remapped = options->remapped,
 		.user = options->user,
@@ -161,7 +166,7 @@ static gpusnap_status reserve_memory(
 	s = ops->reserve(context, region->bytes, &region->address, err);
 	if (s)
 		return s;
-	s = ops->map(context, region->address, region->bytes, err);
+	s = gsn_region_memory_map(registry, region, region->reserved_bytes, err);
 	if (s)
 		ops->release(context, region->address, region->reserved_bytes);
 	return s;
@@ -352,8 +357,7 @@ void gsn_region_remove(gpusnap_registry *registry, uint32_t position)
 
 	if (region->managed) {
 		/* Releasing the range gives the memory back even where unmapping fails. */
-		if (region->mapped)
-			(void)ops->unmap(context, region->address, region->reserved_bytes, NULL);
+		(void)gsn_region_memory_unmap(registry, region, NULL);
 		ops->release(context, region->address, region->reserved_bytes);
 	}
 	gsn_arena_free(region->arena);
@@ -396,7 +400,7 @@ static gpusnap_region_info describe(const struct gsn_region *region)
 		.managed = region->managed,
 		.address = region->address,
 		.bytes = region->bytes,
-		.resident_bytes = region->mapped ? region->bytes : 0,
+		.resident_bytes = gsn_region_resident_bytes(region),
 		.unclaimed_bytes = region->bytes - region->claimed_bytes,
 		.generation = region->generation,
 		.backing = region->backing_name,

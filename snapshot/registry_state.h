@@ -26,12 +26,12 @@ struct gsn_region {
 	gpusnap_policy unclaimed;
 	gpusnap_region_state state;
 	bool managed;
-	bool mapped; /* false only while offloaded; stays true when an unmap failed */
 	gpusnap_address address;
 	uint64_t bytes;
 	uint64_t
 		reserved_bytes; /* what is mapped and unmapped: more than `bytes` only where a
 				   snapshot came from a device with a smaller granule; adopted: 0 */
+	uint64_t mapped_bytes;	/* of them, from the first on: region_memory.h */
 	uint64_t used_bytes;	/* end of what was handed out or named; alloc goes on there */
 	uint64_t claimed_bytes; /* that buffers name */
 	uint64_t generation;
@@ -113,6 +113,8 @@ bool gsn_registry_has_view(const gpusnap_registry *registry, const char *name);
 /* gsn_registry_region() with an error: E_INVALID. */
 gpusnap_status gsn_region_find(const gpusnap_registry *registry, uint32_t id,
 	struct gsn_region **ret_region, gpusnap_error *err);
+/* Bytes that have memory now: all, or none while it is offloaded, but for what did not unmap. */
+uint64_t gsn_region_resident_bytes(const struct gsn_region *region);
 /* E_STATE with the remedy while the region is offloaded. */
 gpusnap_status gsn_region_mapped(const struct gsn_region *region, gpusnap_error *err);
 /* E_STATE with the remedy unless the region is resident. */

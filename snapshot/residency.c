@@ -8,6 +8,7 @@
 #include "formats/base/alloc.h"
 #include "formats/base/fail.h"
 #include "snapshot/ranges.h"
+#include "snapshot/region_memory.h"
 
 /* Offloaded when the job began: from there until it is usable a region has a backing's name. */
 static bool was_offloaded(const struct gsn_region *region)
@@ -15,25 +16,40 @@ static bool was_offloaded(const struct gsn_region *region)
 	return region->backing_name != NULL;
 }
 
-static gpusnap_status map_region(
-	gpusnap_registry *registry, struct gsn_region *region, gpusnap_error *err)
+static gpusnap_status map_until(
+	gpusnap_registry *registry, struct gsn_region *region, uint64_t end, gpusnap_error *err)
 {
-	gpusnap_status s;
+	gpusnap_status s = gsn_region_memory_map(registry, region, end, err);
 
-	if (!region->mapped) {
-		s = registry->device->ops->map(
-			registry->device->context, region->address, region->reserved_bytes, err);
-		if (s) {
-			gsn_error_prefix(err,
-				"region %u '%s', %llu bytes (all regions stay offloaded)",
-				region->id, region->tag, (unsigned long long)region->bytes);
-			return s;
-		}
-	}
-	region->mapped = true;
+	if (s)
+		gsn_error_prefix(err, "region %u '%s', %llu bytes (all regions stay offloaded)",
+			region->id, region->tag, (unsigned long long)region->bytes);
+	return s;
+}
+
+void gsn_region_begin(struct gsn_region *region)
+{
 	region->state = GPUSNAP_REGION_DISCARDED;
 	region->generation++;
-	return GPUSNAP_OK;
+}
+
+gpusnap_status gsn_region_extend(gpusnap_registry *registry, struct gsn_region *region,
+	struct gsn_stream *stream, uint64_t end, gpusnap_error *err)
+{
+	const struct gsn_device_ops *ops = registry->device->ops;
+	gpusnap_status s = GPUSNAP_OK;
+
+	while (!s && region->mapped_bytes < end) {
+		uint64_t begin = region->mapped_bytes;
+
+		s = map_until(registry, region, begin + 1, err);
+		if (!s && begin < region->bytes)
+			s = ops->fill(stream, region->address + begin, GSN_POISON_BYTE,
+				gsn_region_resident_bytes(region) - begin, err);
+		if (!s)
+			s = ops->stream_sync(stream, err);
+	}
+	return s;
 }
 
 gpusnap_status gsn_regions_map(gpusnap_registry *registry, struct gsn_region *const *regions,
@@ -44,11 +60,12 @@ gpusnap_status gsn_regions_map(gpusnap_registry *registry, struct gsn_region *co
 
 		if (regions[i]->state != GPUSNAP_REGION_OFFLOADED)
 			continue;
-		s = map_region(registry, regions[i], err);
+		s = map_until(registry, regions[i], regions[i]->reserved_bytes, err);
 		if (s) {
-			gsn_regions_unmap(registry, regions, i);
+			gsn_regions_unmap(registry, regions, count);
 			return s;
 		}
+		gsn_region_begin(regions[i]);
 	}
 	return GPUSNAP_OK;
 }
@@ -58,12 +75,10 @@ void gsn_regions_unmap(gpusnap_registry *registry, struct gsn_region *const *reg
 	for (size_t i = 0; i < count; i++) {
 		struct gsn_region *region = regions[i];
 
-		if (!was_offloaded(region) || !region->mapped)
+		if (!was_offloaded(region))
 			continue;
 		/* Where it fails the memory stays, and the next map has nothing to do. */
-		region->mapped =
-			registry->device->ops->unmap(registry->device->context, region->address,
-				region->reserved_bytes, NULL) != GPUSNAP_OK;
+		(void)gsn_region_memory_unmap(registry, region, NULL);
 		region->state = GPUSNAP_REGION_OFFLOADED;
 	}
 }
@@ -75,7 +90,7 @@ gpusnap_status gsn_regions_poison(gpusnap_registry *registry, struct gsn_region 
 
 	for (size_t i = 0; !s && i < count; i++)
 		s = registry->device->ops->fill(registry->stream, regions[i]->address,
-			GSN_POISON_BYTE, regions[i]->bytes, err);
+			GSN_POISON_BYTE, gsn_region_resident_bytes(regions[i]), err);
 	return gsn_registry_settle(registry, s, err);
 }
 

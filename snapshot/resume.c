@@ -26,8 +26,11 @@ static gpusnap_status read_backings(gpusnap_registry *registry,
 	return s;
 }
 
-/* What comes from a snapshot is poisoned where it arrives. */
-static gpusnap_status poison(
+/*
+ * What comes from a snapshot is poisoned where it arrives. Of other regions only what an offload
+ * could not unmap is there already; gsn_put_back() maps and poisons the rest as it goes.
+ */
+static gpusnap_status begin(
 	gpusnap_registry *registry, const struct gsn_selection *selection, gpusnap_error *err)
 {
 	gpusnap_status s = GPUSNAP_OK;
@@ -35,8 +38,14 @@ static gpusnap_status poison(
 	for (size_t i = 0; !s && i < selection->count; i++) {
 		struct gsn_region *region = selection->regions[i];
 
-		s = region->backing ? gsn_regions_poison_rest(registry, &region, 1, err)
-				    : gsn_regions_poison(registry, &region, 1, err);
+		if (region->backing) {
+			s = gsn_regions_map(registry, &region, 1, err);
+			if (!s)
+				s = gsn_regions_poison_rest(registry, &region, 1, err);
+		} else {
+			gsn_region_begin(region);
+			s = gsn_regions_poison(registry, &region, 1, err);
+		}
 	}
 	return s;
 }
@@ -44,11 +53,8 @@ static gpusnap_status poison(
 gpusnap_status gsn_resume_regions(gpusnap_registry *registry, const struct gsn_selection *selection,
 	const gpusnap_io_options *io, gpusnap_io_report *ret_report, gpusnap_error *err)
 {
-	gpusnap_status s = gsn_regions_map(registry, selection->regions, selection->count, err);
+	gpusnap_status s = begin(registry, selection, err);
 
-	if (s)
-		return s;
-	s = poison(registry, selection, err);
 	if (!s)
 		s = gsn_put_back(registry, selection, err);
 	if (!s)

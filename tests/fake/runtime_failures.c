@@ -69,8 +69,9 @@ static struct scene open_scene(void)
 
 	live_open(&scene.state, scene.device);
 	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t region =
-			live_region(&scene.state, "weights", 3 * LEAF, GPUSNAP_POLICY_KEEP, &seed);
+		/* The second one is mapped in three slices. */
+		uint32_t region = live_region(
+			&scene.state, "weights", (i ? 40 : 3) * LEAF, GPUSNAP_POLICY_KEEP, &seed);
 
 		live_buffer(&scene.state, i ? "w2" : "w13", region, 100, 2 * LEAF + 17);
 	}
