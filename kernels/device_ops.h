@@ -42,7 +42,8 @@ struct gsn_strided_copy {
 struct gsn_leaf_range {
 	gpusnap_address address; /* of a leaf's first byte */
 	uint64_t bytes;
-	gpusnap_digest *out; /* host memory, gpusnap_leaf_count(bytes) entries */
+	/* host memory, gpusnap_leaf_count(bytes) entries; page-locked is best: pinned_alloc */
+	gpusnap_digest *out;
 };
 
 /* Faults that MoE kernels raise, or-ed into a counter; a NaN is never sanitised. */

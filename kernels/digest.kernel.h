@@ -207,8 +207,7 @@ GSN_DEVICE_FN gsn_gpu_leaf_range gsn_range_of_leaf(
 }
 
 GSN_KERNEL void GSN_RESIDENT_BLOCKS(GSN_DIGEST_WARPS *GSN_WARP, GSN_DIGEST_RESIDENT)
-	gsn_digest_leaves(const gsn_gpu_leaf_range *ranges, unsigned count, uint64_t leaves,
-		ulonglong2 *digests)
+	gsn_digest_leaves(const gsn_gpu_leaf_range *ranges, unsigned count, uint64_t leaves)
 {
 	uint64_t leaf = (uint64_t)blockIdx.x * GSN_DIGEST_WARPS + threadIdx.x / GSN_WARP;
 	unsigned lane = threadIdx.x % GSN_WARP;
@@ -231,7 +230,7 @@ GSN_KERNEL void GSN_RESIDENT_BLOCKS(GSN_DIGEST_WARPS *GSN_WARP, GSN_DIGEST_RESID
 		hash = gsn_digest_long<false>(address, length, lane);
 	}
 	if (lane == 0)
-		digests[leaf] =
+		((ulonglong2 *)range.digests)[leaf - range.first_leaf] =
 			make_ulonglong2(gsn_xxh3_swap64(hash.high), gsn_xxh3_swap64(hash.low));
 }
 

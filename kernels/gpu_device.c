@@ -100,6 +100,7 @@ static gpusnap_status describe(struct gsn_gpu *gpu, gpusnap_error *err)
 {
 	size_t granule = 0;
 	int multiprocessors = 0;
+	int reaches = 0;
 	gpuError_t code = gpuMemGranularity(&gpu->vmm, gpu->index, &granule);
 
 	if (code)
@@ -110,6 +111,10 @@ static gpusnap_status describe(struct gsn_gpu *gpu, gpusnap_error *err)
 	code = gpuDeviceName(gpu->index, gpu->description);
 	if (code)
 		return gsn_gpu_fail(gpu, code, err, "its name");
+	code = gpuReachesRegistered(gpu->index, &reaches);
+	if (code)
+		return gsn_gpu_fail(gpu, code, err, "whether kernels reach the host's memory");
+	gpu->reaches_registered = reaches != 0;
 	gpu->ranges.granule = granule;
 	gpu->ranges.kind = GSN_GPU_KIND;
 	gpu->multiprocessors = (uint32_t)multiprocessors;

@@ -17,7 +17,8 @@
 struct gsn_gpu {
 	int index;
 	uint32_t multiprocessors;
-	char description[128]; /* asked for once: it takes the driver milliseconds */
+	bool reaches_registered; /* kernels write registered host memory */
+	char description[128];	 /* asked for once: it takes the driver milliseconds */
 	struct gpuVmm vmm;
 	pthread_mutex_t lock; /* guards the ranges */
 	struct gsn_address_ranges ranges;

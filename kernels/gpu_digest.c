@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leaf digests on a GPU. All ranges of a call are one launch over a table. The digests come back in
- * one copy to page-locked memory; a host function of the stream then hands them out, so that the
- * caller's memory may be any and the call never waits.
+ * Leaf digests on a GPU. All ranges of a call are one launch over a table, and the kernel writes
+ * the digests to the host: into the caller's memory where that is page-locked. Else they go to
+ * memory that is, and a host function of the stream hands them out, so that the caller's memory may
+ * be any and the call never waits.
  */
 #include "kernels/gpu_digest.h"
 
@@ -14,6 +15,10 @@
 #include "kernels/copy_args.h"
 #include "kernels/gpu_device.h"
 #include "kernels/gpu_kernels.h"
+#include "kernels/gpu_memory.h"
+
+/* Of the kernel's stores. */
+enum { DIGEST_ALIGNMENT = 16 };
 
 struct output {
 	gpusnap_digest *to;
@@ -27,12 +32,13 @@ struct delivery {
 	struct output outputs[];
 };
 
-/* Table, then digests: the same places in the host's and the device's part of a block. */
+/* A block holds the table in both of its parts, and behind the host's the digests. */
 struct digest_call {
 	struct gsn_gpu_block *block;
 	uint32_t ranges;
 	uint64_t leaves;
 	uint64_t table_bytes;
+	bool direct; /* to the caller's memory */
 };
 
 static void deliver(void *argument)
@@ -64,20 +70,45 @@ static gpusnap_status count_leaves(const struct gsn_leaf_range *ranges, size_t r
 	return status;
 }
 
+static bool may_be_written(struct gsn_gpu *gpu, const gpusnap_digest *out, uint64_t leaves)
+{
+	uint64_t bytes = leaves * sizeof *out;
+	bool registered;
+
+	if ((uintptr_t)out % DIGEST_ALIGNMENT)
+		return false;
+	return gsn_gpu_registered_part(gpu, (uintptr_t)out, bytes, &registered) == bytes &&
+	       registered;
+}
+
+/* Whether the kernel may write where the caller wants the digests. */
+static bool is_direct(struct gsn_gpu *gpu, const struct gsn_leaf_range *ranges, size_t range_count)
+{
+	bool direct = gpu->reaches_registered;
+
+	for (size_t i = 0; direct && i < range_count; i++)
+		if (ranges[i].bytes)
+			direct = may_be_written(
+				gpu, ranges[i].out, gpusnap_leaf_count(ranges[i].bytes));
+	return direct;
+}
+
 static void fill_in(const struct gsn_leaf_range *ranges, size_t range_count,
 	const struct digest_call *call, struct delivery *delivery)
 {
 	struct gsn_gpu_leaf_range *entry = call->block->host;
+	char *digests = (char *)call->block->host + call->table_bytes;
 	uint64_t leaf = 0;
 
-	delivery->digests = (const gpusnap_digest *)(const void *)((char *)call->block->host +
-								   call->table_bytes);
+	delivery->digests = (const gpusnap_digest *)(const void *)digests;
 	for (size_t i = 0; i < range_count; i++) {
 		uint64_t leaves = gpusnap_leaf_count(ranges[i].bytes);
 
 		if (!leaves)
 			continue;
-		*entry++ = (struct gsn_gpu_leaf_range){ranges[i].address, ranges[i].bytes, leaf};
+		*entry++ = (struct gsn_gpu_leaf_range){ranges[i].address, ranges[i].bytes, leaf,
+			call->direct ? (uintptr_t)ranges[i].out
+				     : (uintptr_t)digests + leaf * sizeof(gpusnap_digest)};
 		delivery->outputs[delivery->count++] = (struct output){ranges[i].out, leaves};
 		leaf += leaves;
 	}
@@ -86,19 +117,13 @@ static void fill_in(const struct gsn_leaf_range *ranges, size_t range_count,
 static gpuError_t submit(
 	const struct digest_call *call, struct gsn_stream *stream, struct delivery *delivery)
 {
-	char *host = call->block->host;
-	char *device = call->block->device;
-	gpuError_t code = gpuMemcpyAsync(device, host, call->table_bytes,
+	gpuError_t code = gpuMemcpyAsync(call->block->device, call->block->host, call->table_bytes,
 		(gpuMemcpyKind)gpuMemcpyHostToDevice, stream->handle);
 
 	if (!code)
-		code = (gpuError_t)gsn_gpu_launch_digest((const void *)device, call->ranges,
-			call->leaves, device + call->table_bytes, stream->handle);
-	if (!code)
-		code = gpuMemcpyAsync(host + call->table_bytes, device + call->table_bytes,
-			call->leaves * sizeof(gpusnap_digest), (gpuMemcpyKind)gpuMemcpyDeviceToHost,
-			stream->handle);
-	if (!code)
+		code = (gpuError_t)gsn_gpu_launch_digest(
+			call->block->device, call->ranges, call->leaves, stream->handle);
+	if (!code && !call->direct)
 		code = gpuLaunchHostFunc(stream->handle, deliver, delivery);
 	return code;
 }
@@ -114,8 +139,10 @@ static gpusnap_status run(struct gsn_stream *stream, const struct gsn_leaf_range
 	if (!delivery)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "%s device: digest: no memory for %u ranges",
 			GSN_GPU_KIND, call->ranges);
+	call->direct = is_direct(stream->gpu, ranges, range_count);
 	status = gsn_gpu_block_take(stream->gpu,
-		call->table_bytes + call->leaves * sizeof(gpusnap_digest), &call->block, err);
+		call->table_bytes + (call->direct ? 0 : call->leaves * sizeof(gpusnap_digest)),
+		&call->block, err);
 	if (status) {
 		gsn_free(delivery);
 		return status;

@@ -24,14 +24,14 @@ static int launched()
 }
 
 int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t range_count,
-	uint64_t leaves, void *digests, void *stream)
+	uint64_t leaves, void *stream)
 {
 	uint64_t blocks = ceil_div(leaves, GSN_DIGEST_WARPS);
 
 	if (blocks > INT32_MAX)
 		return (int)gpuErrorInvalidConfiguration;
 	gsn_digest_leaves<<<(uint32_t)blocks, GSN_DIGEST_WARPS * GSN_WARP, 0,
-		(gpuStream_t)stream>>>(ranges, range_count, leaves, (ulonglong2 *)digests);
+		(gpuStream_t)stream>>>(ranges, range_count, leaves);
 	return launched();
 }
 

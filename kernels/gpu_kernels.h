@@ -14,11 +14,15 @@
 extern "C" {
 #endif
 
-/* A range that is not empty, and the number of its first leaf among those of all ranges. */
+/*
+ * A range that is not empty, the number of its first leaf among those of all ranges, and where the
+ * digests go: host memory that the vendor knows, 16-byte aligned.
+ */
 struct gsn_gpu_leaf_range {
 	uint64_t address;
 	uint64_t bytes;
 	uint64_t first_leaf;
+	uint64_t digests;
 };
 
 /* The scratch of moe_experts: offsets from its first 16-byte boundary, sizes in elements. */
@@ -36,9 +40,9 @@ struct gsn_gpu_moe_layout {
 
 struct gsn_gpu_moe_layout gsn_gpu_moe_layout_of(const struct gsn_moe_experts *args);
 
-/* XXH3-128 of every leaf, canonical, 16 bytes each at `digests`, by leaf number. */
+/* XXH3-128 of every leaf of all ranges, canonical, 16 bytes each; the table is device memory. */
 int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t range_count,
-	uint64_t leaves, void *digests, void *stream);
+	uint64_t leaves, void *stream);
 int gsn_gpu_launch_route(const struct gsn_moe_route *args, uint32_t multiprocessors, void *stream);
 int gsn_gpu_launch_localise(
 	const struct gsn_moe_localise *args, uint32_t multiprocessors, void *stream);

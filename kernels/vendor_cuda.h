@@ -91,6 +91,13 @@ static inline gpuError_t gpuMultiprocessors(int device, int *ret_count)
 	return cudaDeviceGetAttribute(ret_count, cudaDevAttrMultiProcessorCount, device);
 }
 
+/* Whether kernels reach registered memory at the addresses that it has on the host. */
+static inline gpuError_t gpuReachesRegistered(int device, int *ret_reaches)
+{
+	return cudaDeviceGetAttribute(
+		ret_reaches, cudaDevAttrCanUseHostPointerForRegisteredMem, device);
+}
+
 /*
  * Virtual memory management is in the driver only. Its codes are the runtime's codes: since CUDA
  * 10.1 both number their errors alike.

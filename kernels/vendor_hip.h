@@ -89,6 +89,14 @@ static inline gpuError_t gpuMultiprocessors(int device, int *ret_count)
 	return hipDeviceGetAttribute(ret_count, hipDeviceAttributeMultiprocessorCount, device);
 }
 
+/* Registered memory has an address of its own on the device. */
+static inline gpuError_t gpuReachesRegistered(int device, int *ret_reaches)
+{
+	(void)device;
+	*ret_reaches = 0;
+	return hipSuccess;
+}
+
 static inline gpuError_t gpuEntryPoint(const char *name, void **function)
 {
 	*function = gsn_hip_entry(name);

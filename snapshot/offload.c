@@ -20,7 +20,8 @@ struct offload {
 	gpusnap_registry *registry;
 	gpusnap_backing backing;
 	struct gsn_selection selection;
-	gpusnap_digest *leaves; /* live digests of selection.kept */
+	gpusnap_digest *leaves; /* live digests of selection.kept; pinned */
+	uint64_t leaves_bytes;
 	struct gsn_stream *copying;
 	bool to_snapshot;
 	gpusnap_snapshot **snapshots; /* a region's backing, until the region takes it */
@@ -34,13 +35,20 @@ static gpusnap_status open_offload(struct offload *o, gpusnap_error *err)
 	const gpusnap_device *device = o->registry->device;
 	uint64_t leaves =
 		gsn_ranges_leaf_count(selection->kept, selection->first_kept[selection->count]);
+	void *memory = NULL;
+	gpusnap_status s = GPUSNAP_OK;
 
-	o->leaves = gsn_alloc((size_t)leaves, sizeof *o->leaves);
+	if (leaves > 0)
+		s = gsn_staging_source_take(&o->registry->staging, leaves * sizeof *o->leaves,
+			&memory, &o->leaves_bytes, err);
+	if (s)
+		return s;
+	o->leaves = memory;
 	o->snapshots = gsn_alloc(selection->count, sizeof(void *));
 	o->names = gsn_alloc(selection->count, sizeof(void *));
-	if (!o->leaves || !o->snapshots || !o->names)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %llu digests",
-			(unsigned long long)leaves);
+	if (!o->snapshots || !o->names)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory to offload %zu regions", selection->count);
 	return device->ops->stream_create(device->context, &o->copying, err);
 }
 
@@ -57,7 +65,7 @@ static void close_offload(struct offload *o)
 		gsn_free(o->names[i]);
 	gsn_free(o->snapshots);
 	gsn_free(o->names);
-	gsn_free(o->leaves);
+	gsn_staging_source_give(&o->registry->staging, o->leaves, o->leaves_bytes);
 }
 
 /* ---- secure: arenas ---- */
@@ -89,10 +97,17 @@ static gpusnap_status copy_run(struct offload *o, const struct gsn_region *regio
 	return gsn_arena_copy(arena, run, o->copying, GSN_DEVICE_TO_HOST, region->address, err);
 }
 
-/* A leaf that the arena does not hold is changed, whatever its live digest will be. */
-static bool is_changed(const gpusnap_digest *held, const gpusnap_digest *live)
+/*
+ * A leaf that the arena does not hold is changed, whatever its live digest will be. Inline, since
+ * there are more leaves than microseconds.
+ */
+static inline bool is_changed(const gpusnap_digest *held, const gpusnap_digest *live)
 {
-	return gpusnap_digest_is_zero(*held) || !gpusnap_digest_equal(*held, *live);
+	uint64_t h[2], l[2];
+
+	memcpy(h, held, sizeof h);
+	memcpy(l, live, sizeof l);
+	return !(h[0] | h[1]) || h[0] != l[0] || h[1] != l[1];
 }
 
 static gpusnap_status copy_changed(struct offload *o, const struct gsn_region *region,
@@ -186,7 +201,7 @@ static gpusnap_status secure_in_arenas(struct offload *o, gpusnap_error *err)
 	end_pinning(o);
 	if (!s)
 		s = ops->stream_sync(o->registry->stream, err);
-	if (!s)
+	if (!s && o->report.copied_bytes > 0)
 		note_leaves(o);
 	return s;
 }

@@ -37,7 +37,7 @@ void gsn_staging_source_release(struct gsn_staging_source *source)
 }
 
 /* What is kept, where it is enough, or else new memory in its place. */
-static gpusnap_status pin_memory(struct gsn_staging_source *source, uint64_t bytes,
+gpusnap_status gsn_staging_source_take(struct gsn_staging_source *source, uint64_t bytes,
 	void **ret_memory, uint64_t *ret_bytes, gpusnap_error *err)
 {
 	gpusnap_status status;
@@ -55,8 +55,10 @@ static gpusnap_status pin_memory(struct gsn_staging_source *source, uint64_t byt
 	return status;
 }
 
-static void unpin_memory(struct gsn_staging_source *source, void *memory, uint64_t bytes)
+void gsn_staging_source_give(struct gsn_staging_source *source, void *memory, uint64_t bytes)
 {
+	if (!memory)
+		return;
 	gsn_staging_source_release(source);
 	source->kept = memory;
 	source->kept_bytes = bytes;
@@ -68,9 +70,9 @@ static gpusnap_status take_memory(struct gsn_staging *staging, gpusnap_error *er
 {
 	uint64_t bytes = gsn_staging_bytes(staging), taken = bytes;
 	void *memory;
-	gpusnap_status status = staging->source
-					? pin_memory(staging->source, bytes, &memory, &taken, err)
-					: map_memory(bytes, &memory, err);
+	gpusnap_status status = staging->source ? gsn_staging_source_take(staging->source, bytes,
+							  &memory, &taken, err)
+						: map_memory(bytes, &memory, err);
 
 	if (status)
 		return status;
@@ -117,7 +119,7 @@ gpusnap_status gsn_staging_open(struct gsn_staging *staging, struct gsn_staging_
 void gsn_staging_close(struct gsn_staging *staging)
 {
 	if (staging->memory && staging->source)
-		unpin_memory(staging->source, staging->memory, staging->memory_bytes);
+		gsn_staging_source_give(staging->source, staging->memory, staging->memory_bytes);
 	else if (staging->memory)
 		(void)munmap(staging->memory, (size_t)staging->memory_bytes);
 	gsn_free(staging->free_slots);

@@ -11,8 +11,8 @@
 #define GSN_STAGING_BYTES_MAX (UINT64_C(512) << 20)
 
 /*
- * Who pins the memory of staging rings, one at a time. To pin it takes as long as a small job, so
- * what one ring gives back is kept for the next, up to GSN_STAGING_KEPT_MAX.
+ * Who pins the memory of staging rings and of tables of digests. To pin it takes as long as a small
+ * job, so what one gives back is kept for the next, up to GSN_STAGING_KEPT_MAX.
  */
 #define GSN_STAGING_KEPT_MAX (UINT64_C(64) << 20)
 struct gsn_staging_source {
@@ -21,6 +21,11 @@ struct gsn_staging_source {
 	uint64_t kept_bytes;
 };
 void gsn_staging_source_release(struct gsn_staging_source *source);
+/* Pinned memory of at least `bytes`, with anything in it; *ret_bytes is how much to give back. */
+gpusnap_status gsn_staging_source_take(struct gsn_staging_source *source, uint64_t bytes,
+	void **ret_memory, uint64_t *ret_bytes, gpusnap_error *err);
+/* NULL is a no-op. */
+void gsn_staging_source_give(struct gsn_staging_source *source, void *memory, uint64_t bytes);
 
 struct gsn_staging {
 	struct gsn_staging_source *source; /* borrowed; NULL: memory that is not pinned */

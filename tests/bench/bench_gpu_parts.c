@@ -21,12 +21,14 @@ enum { ROUNDS = 7 };
 struct digest_parts {
 	struct bench_gpu *bench;
 	uint64_t bytes, leaves;
-	char *device; /* a table of one range, then digests */
+	char *device; /* a table for either place of the digests, then digests */
 	char *pinned; /* page-locked: digests */
 	char *heap;
 };
 
-#define TABLE_BYTES 256u
+enum { TO_DEVICE, TO_HOST };
+
+#define TABLE_BYTES sizeof(struct gsn_gpu_leaf_range[2])
 
 static void hand_out(void *argument)
 {
@@ -35,10 +37,12 @@ static void hand_out(void *argument)
 	memcpy(d->heap, d->pinned, d->leaves * sizeof(gpusnap_digest));
 }
 
-static void launch(struct digest_parts *d, void *digests)
+static void launch(struct digest_parts *d, int where)
 {
-	bench_must_cuda((cudaError_t)gsn_gpu_launch_digest((const void *)d->device, 1, d->leaves,
-				digests, d->bench->stream->handle),
+	const struct gsn_gpu_leaf_range *tables = (const void *)d->device;
+
+	bench_must_cuda((cudaError_t)gsn_gpu_launch_digest(
+				&tables[where], 1, d->leaves, d->bench->stream->handle),
 		"digest");
 }
 
@@ -52,17 +56,17 @@ static void bring(struct digest_parts *d)
 
 static void kernel_alone(struct digest_parts *d)
 {
-	launch(d, d->device + TABLE_BYTES);
+	launch(d, TO_DEVICE);
 }
 
 static void kernel_to_host(struct digest_parts *d)
 {
-	launch(d, d->pinned);
+	launch(d, TO_HOST);
 }
 
 static void kernel_and_copy(struct digest_parts *d)
 {
-	launch(d, d->device + TABLE_BYTES);
+	launch(d, TO_DEVICE);
 	bring(d);
 }
 
@@ -112,13 +116,16 @@ static void time_digest_way(struct digest_parts *d, size_t way)
 static void digest_parts(struct bench_gpu *bench, gpusnap_address memory, uint64_t bytes)
 {
 	struct digest_parts d = {bench, bytes, gpusnap_leaf_count(bytes), NULL, NULL, NULL};
-	const struct gsn_gpu_leaf_range range = {memory, bytes, 0};
+	struct gsn_gpu_leaf_range tables[] = {{memory, bytes, 0, 0}, {memory, bytes, 0, 0}};
 	uint64_t digests = d.leaves * sizeof(gpusnap_digest);
 
 	bench_must_cuda(cudaMalloc((void **)&d.device, TABLE_BYTES + digests), "memory");
 	bench_must_cuda(cudaHostAlloc((void **)&d.pinned, digests, 0), "memory");
 	d.heap = calloc(1, digests);
-	bench_must_cuda(cudaMemcpy(d.device, &range, sizeof range, cudaMemcpyHostToDevice), "copy");
+	tables[TO_DEVICE].digests = (uintptr_t)d.device + TABLE_BYTES;
+	tables[TO_HOST].digests = (uintptr_t)d.pinned;
+	bench_must_cuda(
+		cudaMemcpy(d.device, tables, sizeof tables, cudaMemcpyHostToDevice), "copy");
 	for (size_t way = 0; way < sizeof digest_ways / sizeof digest_ways[0]; way++)
 		time_digest_way(&d, way);
 	bench_must_cuda(cudaFree(d.device), "memory");

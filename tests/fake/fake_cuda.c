@@ -44,10 +44,12 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 	cudaError_t code = fake_enter("gpuMultiprocessors");
 
 	(void)device;
-	if (!code && attribute != cudaDevAttrMultiProcessorCount)
-		code = cudaErrorInvalidValue;
-	if (!code)
+	if (!code && attribute == cudaDevAttrMultiProcessorCount)
 		*value = 4;
+	else if (!code && attribute == cudaDevAttrCanUseHostPointerForRegisteredMem)
+		*value = 1;
+	else if (!code)
+		code = cudaErrorInvalidValue;
 	return fake_leave(code);
 }
 

@@ -19,7 +19,6 @@ static int launch(void *stream, fake_work_fn run, const void *args, size_t bytes
 struct digest_args {
 	const struct gsn_gpu_leaf_range *ranges;
 	uint32_t range_count;
-	gpusnap_digest *digests;
 };
 
 static bool is_readable(uint64_t address, uint64_t bytes)
@@ -33,6 +32,24 @@ static bool is_readable(uint64_t address, uint64_t bytes)
 	return there;
 }
 
+/* Host memory that a kernel may write: allocated or registered, and as aligned as its stores. */
+static bool is_known(uint64_t address, uint64_t bytes)
+{
+	bool known;
+
+	fake_lock();
+	known = address % sizeof(gpusnap_digest) == 0 &&
+		(fake_holder(FAKE_HOST, address, bytes) ||
+			fake_holder(FAKE_REGISTRATION, address, bytes));
+	fake_unlock();
+	return known;
+}
+
+static gpusnap_digest *digests_of(const struct gsn_gpu_leaf_range *range)
+{
+	return (gpusnap_digest *)(uintptr_t)range->digests;
+}
+
 static gpuError_t do_digest(void *args)
 {
 	const struct digest_args *a = args;
@@ -40,10 +57,12 @@ static gpuError_t do_digest(void *args)
 	for (uint32_t i = 0; i < a->range_count; i++) {
 		const struct gsn_gpu_leaf_range *range = &a->ranges[i];
 
-		if (!is_readable(range->address, range->bytes))
+		if (!is_readable(range->address, range->bytes) ||
+			!is_known(range->digests,
+				gpusnap_leaf_count(range->bytes) * sizeof(gpusnap_digest)))
 			return (gpuError_t)fakeErrorIllegalAddress;
 		for (uint64_t at = 0; at < range->bytes; at += GPUSNAP_LEAF_BYTES)
-			a->digests[range->first_leaf + at / GPUSNAP_LEAF_BYTES] =
+			digests_of(range)[at / GPUSNAP_LEAF_BYTES] =
 				gpusnap_digest_of((const void *)(uintptr_t)(range->address + at),
 					gsn_min(GPUSNAP_LEAF_BYTES, range->bytes - at));
 	}
@@ -51,9 +70,9 @@ static gpuError_t do_digest(void *args)
 }
 
 int gsn_gpu_launch_digest(const struct gsn_gpu_leaf_range *ranges, uint32_t range_count,
-	uint64_t leaves, void *digests, void *stream)
+	uint64_t leaves, void *stream)
 {
-	const struct digest_args args = {ranges, range_count, digests};
+	const struct digest_args args = {ranges, range_count};
 
 	(void)leaves;
 	return launch(stream, do_digest, &args, sizeof args);
