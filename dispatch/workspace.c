@@ -175,7 +175,7 @@ static gpusnap_status map_block(gpusnap_dispatch *dispatch, uint64_t bytes, gpus
 	status = ops->reserve(context, bytes, &base, err);
 	if (status)
 		return status;
-	status = ops->map(context, base, bytes, err);
+	status = ops->map(context, base, bytes, 0, err);
 	if (status) {
 		ops->release(context, base, bytes);
 		return status;

@@ -32,6 +32,8 @@ static const struct table_slot {
 	SLOT(unmap),
 	SLOT(release),
 	SLOT(pinned_alloc),
+	SLOT(pin),
+	SLOT(unpin),
 	SLOT(pinned_free),
 	SLOT(stream_create),
 	SLOT(stream_destroy),

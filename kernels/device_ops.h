@@ -16,7 +16,7 @@
 #include <gpusnap/digest.h>
 #include <gpusnap/dtype.h>
 
-#define GSN_DEVICE_ABI 2u
+#define GSN_DEVICE_ABI 3u
 
 struct gsn_stream; /* owned by the device kind */
 struct gsn_event;
@@ -173,13 +173,13 @@ struct gsn_device_ops {
 
 	/*
 	 * Address ranges, multiples of granule_bytes. A map lies in one reservation and meets no
-	 * other map; an unmap names a range as it was mapped, or E_STATE. Mapped memory reads as
-	 * zeros; touching an unmapped range faults. Release drops what is still mapped.
+	 * other map; an unmap names a range as it was mapped, or E_STATE. Every byte of mapped
+	 * memory is `fill`; touching an unmapped range faults. Release drops what is still mapped.
 	 */
 	gpusnap_status (*reserve)(
 		void *context, uint64_t bytes, gpusnap_address *ret_address, gpusnap_error *err);
-	gpusnap_status (*map)(
-		void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
+	gpusnap_status (*map)(void *context, gpusnap_address address, uint64_t bytes, uint8_t fill,
+		gpusnap_error *err);
 	gpusnap_status (*unmap)(
 		void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
 	void (*release)(void *context, gpusnap_address address, uint64_t bytes);
@@ -188,6 +188,13 @@ struct gsn_device_ops {
 	gpusnap_status (*pinned_alloc)(
 		void *context, uint64_t bytes, void **ret_memory, gpusnap_error *err);
 	void (*pinned_free)(void *context, void *memory, uint64_t bytes);
+
+	/*
+	 * Touch and page-lock whole pages of anonymous memory (pages.h), and let go of them. Any
+	 * number of threads may call at a time: each does its own part of the work.
+	 */
+	gpusnap_status (*pin)(void *context, void *memory, uint64_t bytes, gpusnap_error *err);
+	void (*unpin)(void *context, void *memory, uint64_t bytes);
 
 	gpusnap_status (*stream_create)(void *context, struct gsn_stream **ret, gpusnap_error *err);
 	void (*stream_destroy)(struct gsn_stream *stream); /* waits for its work; takes NULL */

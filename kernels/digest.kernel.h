@@ -12,10 +12,8 @@
 
 enum {
 	GSN_DIGEST_WARPS = 4, /* of a block of threads, one leaf each */
-	GSN_DIGEST_AHEAD = 2, /* blocks of 1 KiB that are loaded before they are used */
 	GSN_DIGEST_BLOCK = 1024,
 	GSN_DIGEST_STRIPE = 64,
-	GSN_DIGEST_RESIDENT = 8, /* blocks of threads that registers must leave room for */
 };
 
 struct gsn_stripe_pair {

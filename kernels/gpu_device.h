@@ -25,7 +25,7 @@ struct gsn_gpu {
 	struct gsn_ranges pieces;     /* what the driver has mapped: one or more to a map */
 	struct gsn_ranges registered; /* page-locked host memory, as the driver knows it */
 	struct gsn_pool *pool;	      /* touches staging memory */
-	gpuStream_t housework;	      /* of maps, which are zeroed before they are given */
+	gpuStream_t housework;	      /* of maps, which are filled before they are given */
 	struct gsn_gpu_scratch scratch;
 };
 

@@ -29,6 +29,7 @@ uint64_t gsn_gpu_moe_scratch_bytes(const struct gsn_moe_experts *args)
 		if (status)                                                                        \
 			return status;                                                             \
 		caller = gsn_gpu_enter(stream->gpu);                                               \
+		(void)gpuClearError(); /* an older one would be taken for the launch's */          \
 		code = (gpuError_t)launcher(args, stream->gpu->multiprocessors, stream->handle);   \
 		gsn_gpu_leave(caller);                                                             \
 		return code ? gsn_gpu_fail(stream->gpu, code, err, "%s: launch", text)             \

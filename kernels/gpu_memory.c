@@ -2,7 +2,7 @@
 /*
  * Reserve, map, unmap and release on a GPU, over the driver's virtual memory management. A map owns
  * its physical memory: a handle is dropped once it is mapped, so that unmapping frees it. What
- * the driver gives may hold another process's bytes or this one's; it is zeroed before it is given.
+ * the driver gives may hold another process's bytes or this one's; it is filled before it is given.
  */
 #include "kernels/gpu_memory.h"
 
@@ -128,8 +128,8 @@ static bool may_do_in_pieces(uint64_t bytes)
  * Put new physical memory behind the addresses; nothing is mapped after a failure. What the driver
  * would not unmap when an earlier map was undone goes first.
  */
-static gpusnap_status map_memory(
-	struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+static gpusnap_status map_memory(struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes,
+	uint8_t fill, gpusnap_error *err)
 {
 	gpuError_t code = unmap_pieces(gpu, address, address + bytes);
 
@@ -143,31 +143,31 @@ static gpusnap_status map_memory(
 	if (code)
 		return gsn_gpu_fail(gpu, code, err,
 			"mapping %" PRIu64 " bytes of memory at 0x%" PRIx64, bytes, address);
-	code = gpuMemsetAsync(pointer(address), 0, bytes, gpu->housework);
+	code = gpuMemsetAsync(pointer(address), fill, bytes, gpu->housework);
 	if (!code)
 		code = gpuStreamSynchronize(gpu->housework);
 	if (code) {
 		(void)unmap_pieces(gpu, address, address + bytes);
 		return gsn_gpu_fail(
-			gpu, code, err, "zeroing %" PRIu64 " bytes at 0x%" PRIx64, bytes, address);
+			gpu, code, err, "filling %" PRIu64 " bytes at 0x%" PRIx64, bytes, address);
 	}
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status map_locked(
-	struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+static gpusnap_status map_locked(struct gsn_gpu *gpu, gpusnap_address address, uint64_t bytes,
+	uint8_t fill, gpusnap_error *err)
 {
 	gpusnap_status status = gsn_address_ranges_may_map(&gpu->ranges, address, bytes, err);
 
 	if (!status)
-		status = map_memory(gpu, address, bytes, err);
+		status = map_memory(gpu, address, bytes, fill, err);
 	if (!status)
 		gsn_ranges_insert(&gpu->ranges.mapped, address, bytes);
 	return status;
 }
 
 gpusnap_status gsn_gpu_map(
-	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+	void *context, gpusnap_address address, uint64_t bytes, uint8_t fill, gpusnap_error *err)
 {
 	struct gsn_gpu *gpu = context;
 	gpusnap_status status = gsn_address_ranges_check(&gpu->ranges, "map", address, bytes, err);
@@ -177,7 +177,7 @@ gpusnap_status gsn_gpu_map(
 		return status;
 	caller = gsn_gpu_enter(gpu);
 	(void)pthread_mutex_lock(&gpu->lock);
-	status = map_locked(gpu, address, bytes, err);
+	status = map_locked(gpu, address, bytes, fill, err);
 	(void)pthread_mutex_unlock(&gpu->lock);
 	gsn_gpu_leave(caller);
 	return status;
@@ -251,11 +251,36 @@ void gsn_gpu_release(void *context, gpusnap_address address, uint64_t bytes)
 static void unregister_all(struct gsn_gpu *gpu, uint64_t address, uint64_t end)
 {
 	const struct gsn_range *range;
+	uint64_t piece;
 
+	/* The driver is called without the lock: others pin at the same time. */
+	(void)pthread_mutex_lock(&gpu->lock);
 	while ((range = gsn_ranges_meeting(&gpu->registered, address, end)) != NULL) {
-		(void)gpuHostUnregister(pointer(range->address));
+		piece = range->address;
 		gsn_ranges_take_out(&gpu->registered, range);
+		(void)pthread_mutex_unlock(&gpu->lock);
+		(void)gpuHostUnregister(pointer(piece));
+		(void)pthread_mutex_lock(&gpu->lock);
 	}
+	(void)pthread_mutex_unlock(&gpu->lock);
+}
+
+static gpuError_t register_piece(struct gsn_gpu *gpu, uint64_t address, uint64_t bytes)
+{
+	gpuError_t code = gpuHostRegister(pointer(address), bytes, gpuHostDefault);
+	bool room;
+
+	if (code)
+		return code;
+	(void)pthread_mutex_lock(&gpu->lock);
+	room = gsn_ranges_make_room(&gpu->registered);
+	if (room)
+		gsn_ranges_insert(&gpu->registered, address, bytes);
+	(void)pthread_mutex_unlock(&gpu->lock);
+	if (room)
+		return code;
+	(void)gpuHostUnregister(pointer(address));
+	return (gpuError_t)gpuErrorMemoryAllocation;
 }
 
 static gpuError_t register_pieces(
@@ -263,34 +288,44 @@ static gpuError_t register_pieces(
 {
 	gpuError_t code = (gpuError_t)gpuSuccess;
 
-	for (uint64_t at = 0; !code && at < bytes; at += each) {
-		uint64_t piece = gsn_min(each, bytes - at);
-
-		code = (gpuError_t)gpuErrorMemoryAllocation;
-		if (gsn_ranges_make_room(&gpu->registered))
-			code = gpuHostRegister(pointer(address + at), piece, gpuHostDefault);
-		if (!code)
-			gsn_ranges_insert(&gpu->registered, address + at, piece);
-	}
+	for (uint64_t at = 0; !code && at < bytes; at += each)
+		code = register_piece(gpu, address + at, gsn_min(each, bytes - at));
 	if (code)
 		unregister_all(gpu, address, address + bytes);
 	return code;
 }
 
-static gpuError_t register_memory(struct gsn_gpu *gpu, uint64_t address, uint64_t bytes)
+static gpusnap_status register_memory(
+	struct gsn_gpu *gpu, void *memory, uint64_t bytes, gpusnap_error *err)
 {
+	uint64_t address = (uintptr_t)memory;
 	int caller = gsn_gpu_enter(gpu);
-	gpuError_t code;
+	gpuError_t code = register_pieces(gpu, address, bytes, bytes);
 
-	(void)pthread_mutex_lock(&gpu->lock);
-	code = register_pieces(gpu, address, bytes, bytes);
 	if (code && gpuRegisterPieceBytes && bytes > gpuRegisterPieceBytes) {
 		(void)gpuClearError();
 		code = register_pieces(gpu, address, bytes, gpuRegisterPieceBytes);
 	}
-	(void)pthread_mutex_unlock(&gpu->lock);
 	gsn_gpu_leave(caller);
-	return code;
+	return code ? gsn_gpu_fail(
+			      gpu, code, err, "locking %" PRIu64 " bytes of host memory", bytes)
+		    : GPUSNAP_OK;
+}
+
+gpusnap_status gsn_gpu_pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err)
+{
+	gpusnap_status status = gsn_pages_touch(GSN_GPU_KIND, memory, bytes, err);
+
+	return status ? status : register_memory(context, memory, bytes, err);
+}
+
+void gsn_gpu_unpin(void *context, void *memory, uint64_t bytes)
+{
+	struct gsn_gpu *gpu = context;
+	int caller = gsn_gpu_enter(gpu);
+
+	unregister_all(gpu, (uintptr_t)memory, (uintptr_t)memory + bytes);
+	gsn_gpu_leave(caller);
 }
 
 /* Registering memory that is there is ten times as fast as having the vendor allocate it. */
@@ -301,15 +336,13 @@ gpusnap_status gsn_gpu_pinned_alloc(
 	void *memory;
 	gpusnap_status status =
 		gsn_pages_take_touched(gpu->pool, GSN_GPU_KIND, bytes, &memory, err);
-	gpuError_t code;
 
 	if (status)
 		return status;
-	code = register_memory(gpu, (uintptr_t)memory, gsn_align_up(bytes, GSN_PAGES_UNIT));
-	if (code) {
+	status = register_memory(gpu, memory, gsn_align_up(bytes, GSN_PAGES_UNIT), err);
+	if (status) {
 		gsn_pages_give_back(memory, bytes);
-		return gsn_gpu_fail(
-			gpu, code, err, "locking %" PRIu64 " bytes of host memory", bytes);
+		return status;
 	}
 	*ret_memory = memory;
 	return GPUSNAP_OK;
@@ -317,17 +350,9 @@ gpusnap_status gsn_gpu_pinned_alloc(
 
 void gsn_gpu_pinned_free(void *context, void *memory, uint64_t bytes)
 {
-	struct gsn_gpu *gpu = context;
-	uint64_t address = (uintptr_t)memory;
-	int caller;
-
 	if (!memory)
 		return;
-	caller = gsn_gpu_enter(gpu);
-	(void)pthread_mutex_lock(&gpu->lock);
-	unregister_all(gpu, address, address + gsn_align_up(bytes, GSN_PAGES_UNIT));
-	(void)pthread_mutex_unlock(&gpu->lock);
-	gsn_gpu_leave(caller);
+	gsn_gpu_unpin(context, memory, gsn_align_up(bytes, GSN_PAGES_UNIT));
 	gsn_pages_give_back(memory, bytes);
 }
 

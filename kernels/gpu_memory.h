@@ -19,12 +19,14 @@ uint64_t gsn_gpu_registered_part(
 gpusnap_status gsn_gpu_reserve(
 	void *context, uint64_t bytes, gpusnap_address *ret_address, gpusnap_error *err);
 gpusnap_status gsn_gpu_map(
-	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
+	void *context, gpusnap_address address, uint64_t bytes, uint8_t fill, gpusnap_error *err);
 gpusnap_status gsn_gpu_unmap(
 	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
 void gsn_gpu_release(void *context, gpusnap_address address, uint64_t bytes);
 gpusnap_status gsn_gpu_pinned_alloc(
 	void *context, uint64_t bytes, void **ret_memory, gpusnap_error *err);
 void gsn_gpu_pinned_free(void *context, void *memory, uint64_t bytes);
+gpusnap_status gsn_gpu_pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err);
+void gsn_gpu_unpin(void *context, void *memory, uint64_t bytes);
 
 #endif

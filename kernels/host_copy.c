@@ -128,15 +128,22 @@ static void fill_piece(void *argument, uint64_t task)
 		(size_t)gsn_min(PIECE_BYTES, fill->bytes - offset));
 }
 
+void gsn_host_fill_now(
+	struct gsn_host *host, gpusnap_address address, uint64_t bytes, uint8_t value)
+{
+	struct fill fill = {address, bytes, value};
+
+	gsn_host_run(host, bytes, fill_piece, &fill, gsn_ceil_div(bytes, PIECE_BYTES));
+}
+
 static gpusnap_status run_fill(struct gsn_host *host, const void *args, gpusnap_error *err)
 {
-	struct fill fill = *(const struct fill *)args;
+	const struct fill fill = *(const struct fill *)args;
 	gpusnap_status status =
 		gsn_host_memory_check(&host->memory, fill.address, fill.bytes, "fill", err);
 
 	if (!status)
-		gsn_host_run(
-			host, fill.bytes, fill_piece, &fill, gsn_ceil_div(fill.bytes, PIECE_BYTES));
+		gsn_host_fill_now(host, fill.address, fill.bytes, fill.value);
 	return status;
 }
 

@@ -15,6 +15,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "kernels/host_copy.h"
 #include "kernels/host_device.h"
 #include "kernels/host_meminfo.h"
 #include "kernels/pages.h"
@@ -155,7 +156,7 @@ static gpusnap_status check_available(uint64_t bytes, gpusnap_error *err)
 }
 
 gpusnap_status gsn_host_map(
-	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+	void *context, gpusnap_address address, uint64_t bytes, uint8_t fill, gpusnap_error *err)
 {
 	struct gsn_host_memory *memory = &((struct gsn_host *)context)->memory;
 	gpusnap_status status =
@@ -168,6 +169,9 @@ gpusnap_status gsn_host_map(
 	(void)pthread_mutex_lock(&memory->lock);
 	status = map_locked(memory, address, bytes, err);
 	(void)pthread_mutex_unlock(&memory->lock);
+	/* New pages are zeros. */
+	if (!status && fill)
+		gsn_host_fill_now(context, address, bytes, fill);
 	return status;
 }
 

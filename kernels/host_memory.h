@@ -30,7 +30,7 @@ gpusnap_status gsn_host_memory_check(struct gsn_host_memory *memory, uint64_t ad
 gpusnap_status gsn_host_reserve(
 	void *context, uint64_t bytes, gpusnap_address *ret_address, gpusnap_error *err);
 gpusnap_status gsn_host_map(
-	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
+	void *context, gpusnap_address address, uint64_t bytes, uint8_t fill, gpusnap_error *err);
 gpusnap_status gsn_host_unmap(
 	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err);
 void gsn_host_release(void *context, gpusnap_address address, uint64_t bytes);

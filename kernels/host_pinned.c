@@ -18,3 +18,16 @@ void gsn_host_pinned_free(void *context, void *memory, uint64_t bytes)
 	(void)context;
 	gsn_pages_give_back(memory, bytes);
 }
+
+gpusnap_status gsn_host_pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err)
+{
+	(void)context;
+	return gsn_pages_touch(gsn_host_ops.kind, memory, bytes, err);
+}
+
+void gsn_host_unpin(void *context, void *memory, uint64_t bytes)
+{
+	(void)context;
+	(void)memory;
+	(void)bytes;
+}

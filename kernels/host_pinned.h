@@ -11,5 +11,7 @@
 gpusnap_status gsn_host_pinned_alloc(
 	void *context, uint64_t bytes, void **ret_memory, gpusnap_error *err);
 void gsn_host_pinned_free(void *context, void *memory, uint64_t bytes);
+gpusnap_status gsn_host_pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err);
+void gsn_host_unpin(void *context, void *memory, uint64_t bytes);
 
 #endif

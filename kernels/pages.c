@@ -41,22 +41,54 @@ void *gsn_pages_take(uint64_t bytes, int protection, int flags)
 	return (void *)(uintptr_t)address;
 }
 
-/* Have the kernel put all pages there; before Linux 5.14 by writing to each of them. */
+/*
+ * Have the kernel put all pages there; before Linux 5.14 by writing to each of them. @return errno
+ */
+static int touch(void *memory, uint64_t bytes)
+{
+	volatile char *pages = memory;
+
+	if (madvise(memory, (size_t)bytes, MADV_POPULATE_WRITE) == 0)
+		return 0;
+	if (errno != EINVAL)
+		return errno;
+	for (uint64_t i = 0; i < bytes; i += PAGE_BYTES)
+		pages[i] = 0;
+	return 0;
+}
+
 static void touch_piece(void *argument, uint64_t task)
 {
 	struct touch_job *job = argument;
 	uint64_t offset = task * TOUCH_BYTES;
-	uint64_t bytes = gsn_min(TOUCH_BYTES, job->bytes - offset);
-	volatile char *piece = job->memory + offset;
+	int failure = touch(job->memory + offset, gsn_min(TOUCH_BYTES, job->bytes - offset));
 
-	if (madvise(job->memory + offset, (size_t)bytes, MADV_POPULATE_WRITE) == 0)
-		return;
-	if (errno != EINVAL) {
-		atomic_store(&job->failure, errno);
-		return;
-	}
-	for (uint64_t i = 0; i < bytes; i += PAGE_BYTES)
-		piece[i] = 0;
+	if (failure)
+		atomic_store(&job->failure, failure);
+}
+
+static gpusnap_status fail(const char *kind, uint64_t bytes, int failure, gpusnap_error *err)
+{
+	return gsn_fail_os(err, GPUSNAP_E_NOMEM, failure,
+		"%s device: pinned memory of %" PRIu64 " bytes: %s", kind, bytes,
+		strerror(failure));
+}
+
+void *gsn_pages_take_staging(uint64_t bytes)
+{
+	uint64_t whole = gsn_align_up(bytes, GSN_PAGES_UNIT);
+	void *memory = gsn_pages_take(whole, PROT_READ | PROT_WRITE, 0);
+
+	if (memory)
+		(void)madvise(memory, (size_t)whole, MADV_HUGEPAGE);
+	return memory;
+}
+
+gpusnap_status gsn_pages_touch(const char *kind, void *memory, uint64_t bytes, gpusnap_error *err)
+{
+	int failure = touch(memory, bytes);
+
+	return failure ? fail(kind, bytes, failure, err) : GPUSNAP_OK;
 }
 
 gpusnap_status gsn_pages_take_touched(struct gsn_pool *pool, const char *kind, uint64_t bytes,
@@ -69,17 +101,14 @@ gpusnap_status gsn_pages_take_touched(struct gsn_pool *pool, const char *kind, u
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"%s device: pinned memory of %" PRIu64 " bytes", kind, bytes);
 	atomic_init(&job.failure, 0);
-	job.memory = gsn_pages_take(job.bytes, PROT_READ | PROT_WRITE, 0);
+	job.memory = gsn_pages_take_staging(job.bytes);
 	if (job.memory) {
-		(void)madvise(job.memory, (size_t)job.bytes, MADV_HUGEPAGE);
 		gsn_pool_run(pool, touch_piece, &job, gsn_ceil_div(job.bytes, TOUCH_BYTES));
 		failure = atomic_load(&job.failure);
 	}
 	if (failure) {
 		gsn_pages_give_back(job.memory, bytes);
-		return gsn_fail_os(err, GPUSNAP_E_NOMEM, failure,
-			"%s device: pinned memory of %" PRIu64 " bytes: %s", kind, bytes,
-			strerror(failure));
+		return fail(kind, bytes, failure, err);
 	}
 	*ret_memory = job.memory;
 	return GPUSNAP_OK;

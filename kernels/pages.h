@@ -23,6 +23,10 @@ void *gsn_pages_take(uint64_t bytes, int protection, int flags);
  */
 gpusnap_status gsn_pages_take_touched(struct gsn_pool *pool, const char *kind, uint64_t bytes,
 	void **ret_memory, gpusnap_error *err);
+/* The addresses of staging memory, none of its pages touched; NULL, with errno. */
+void *gsn_pages_take_staging(uint64_t bytes);
+/* Have all pages of anonymous memory there, by this thread. */
+gpusnap_status gsn_pages_touch(const char *kind, void *memory, uint64_t bytes, gpusnap_error *err);
 /* `bytes` as they were asked for; NULL is a no-op. */
 void gsn_pages_give_back(void *memory, uint64_t bytes);
 

@@ -22,6 +22,13 @@ enum {
 	GSN_EXPERT_TOKENS = 4,	 /* that go through an expert at once: registers allow it */
 	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
 	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
+	/*
+	 * Digests: blocks of 1 KiB that are loaded before they are used, resident blocks of
+	 * threads. With more of the first there are fewer leaves at a time, and less of a rest at
+	 * the end.
+	 */
+	GSN_DIGEST_AHEAD = 4,
+	GSN_DIGEST_RESIDENT = 4,
 	GSN_STAGED_BYTES = 72 << 10, /* shared memory of a block: a third of what there is */
 };
 

@@ -32,6 +32,8 @@ enum {
 	GSN_EXPERT_TOKENS = 2,	 /* that go through an expert at once; twice as many spill */
 	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
 	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
+	GSN_DIGEST_AHEAD = 2,	 /* see vendor_cuda_device.h */
+	GSN_DIGEST_RESIDENT = 8,
 	GSN_STAGED_BYTES = 32 << 10, /* shared memory of a block: half of what there is */
 };
 

@@ -3,13 +3,21 @@
 #include "snapshot/arena.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <string.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "kernels/pages.h"
 
-#define SEGMENT_BYTES	 (256ull << 20)
+/*
+ * Measured on 16 CPUs: 8 threads that touch and lock 16 to 64 MiB at a time, 31 to 34 GB/s; a pool
+ * that touches 256 MiB and a thread that locks them, by turns, 15.
+ */
+#define SEGMENT_BYTES	 (32ull << 20)
 #define EXTENT_ALIGNMENT 256u
+enum { PINNING_THREADS = 8 };
 
 static void lay_out(
 	struct gsn_arena *arena, const struct gsn_range *ranges, struct gsn_extent *extents)
@@ -39,10 +47,15 @@ gpusnap_status gsn_arena_new(gpusnap_device *device, const struct gsn_range *ran
 		goto no_memory;
 	arena->extent_count = count;
 	lay_out(arena, ranges, arena->extents);
-	arena->segment_count = (size_t)gsn_ceil_div(arena->bytes, SEGMENT_BYTES);
-	arena->segments = gsn_alloc(arena->segment_count, sizeof *arena->segments);
+	arena->memory = (struct gsn_pin_job){
+		.device = device,
+		.bytes = gsn_align_up(arena->bytes, GSN_PAGES_UNIT),
+		.block_bytes = SEGMENT_BYTES,
+		.threads = PINNING_THREADS,
+	};
+	arena->pinned = gsn_alloc(gsn_pin_block_count(&arena->memory), sizeof *arena->pinned);
 	arena->leaves = gsn_alloc((size_t)arena->leaf_count, sizeof *arena->leaves);
-	if (!arena->segments || !arena->leaves)
+	if (!arena->pinned || !arena->leaves)
 		goto no_memory;
 	*out = arena;
 	return GPUSNAP_OK;
@@ -53,38 +66,40 @@ no_memory:
 		err, GPUSNAP_E_NOMEM, "no memory to describe an arena of %zu ranges", count);
 }
 
-static uint64_t segment_bytes(const struct gsn_arena *arena, size_t segment)
-{
-	return gsn_min(arena->bytes - segment * SEGMENT_BYTES, SEGMENT_BYTES);
-}
-
 void gsn_arena_free(struct gsn_arena *arena)
 {
 	if (!arena)
 		return;
 	gsn_arena_pin_end(arena);
-	for (size_t i = 0; arena->segments && i < arena->segment_count; i++)
-		if (arena->segments[i])
-			arena->device->ops->pinned_free(arena->device->context, arena->segments[i],
-				segment_bytes(arena, i));
-	gsn_free(arena->segments);
+	if (arena->memory.memory)
+		gsn_pin_undo(&arena->memory, arena->pinned);
+	gsn_pages_give_back(arena->memory.memory, arena->memory.bytes);
+	gsn_free(arena->pinned);
 	gsn_free(arena->extents);
 	gsn_free(arena->leaves);
 	gsn_free(arena);
 }
 
-static uint64_t size_of_segment(const void *owner, size_t segment)
+static gpusnap_status take_memory(struct gsn_arena *arena, gpusnap_error *err)
 {
-	return segment_bytes(owner, segment);
+	if (arena->memory.memory)
+		return GPUSNAP_OK;
+	arena->memory.memory = gsn_pages_take_staging(arena->memory.bytes);
+	if (!arena->memory.memory)
+		return gsn_fail_os(
+			err, GPUSNAP_E_NOMEM, errno, "no range of addresses: %s", strerror(errno));
+	return GPUSNAP_OK;
 }
 
 /* A single segment is copied to when it is there, not before. */
 gpusnap_status gsn_arena_pin_ahead(struct gsn_arena *arena, gpusnap_error *err)
 {
-	if (arena->segment_count < 2)
+	gpusnap_status s;
+
+	if (arena->bytes <= SEGMENT_BYTES)
 		return GPUSNAP_OK;
-	return gsn_pinning_start(arena->device, arena->segments, arena->segment_count,
-		size_of_segment, arena, &arena->pinning, err);
+	s = take_memory(arena, err);
+	return s ? s : gsn_pinning_start(&arena->memory, arena->pinned, &arena->pinning, err);
 }
 
 void gsn_arena_pin_end(struct gsn_arena *arena)
@@ -123,17 +138,16 @@ gpusnap_digest *gsn_arena_run_leaves(struct gsn_arena *arena, const struct gsn_l
 
 static gpusnap_status pin_segment(struct gsn_arena *arena, size_t segment, gpusnap_error *err)
 {
-	void *memory;
 	gpusnap_status s;
 
 	if (arena->pinning)
 		return gsn_pinning_wait(arena->pinning, segment, err);
-	if (arena->segments[segment])
+	if (arena->pinned[segment])
 		return GPUSNAP_OK;
-	s = arena->device->ops->pinned_alloc(
-		arena->device->context, segment_bytes(arena, segment), &memory, err);
+	s = take_memory(arena, err);
 	if (!s)
-		arena->segments[segment] = memory;
+		s = gsn_pin_block(&arena->memory, segment, err);
+	arena->pinned[segment] = s == GPUSNAP_OK;
 	return s;
 }
 
@@ -143,16 +157,16 @@ static gpusnap_status touch(struct gsn_arena *arena, uint64_t at, uint64_t wante
 {
 	size_t segment = (size_t)(at / SEGMENT_BYTES);
 	uint64_t inside = at % SEGMENT_BYTES;
-	uint64_t bytes = segment_bytes(arena, segment);
+	uint64_t bytes = gsn_min(arena->bytes - segment * SEGMENT_BYTES, SEGMENT_BYTES);
 	gpusnap_status s;
 
-	assert(segment < arena->segment_count);
+	assert(at < arena->bytes);
 	s = pin_segment(arena, segment, err);
 	if (s) {
 		gsn_error_prefix(err, "host arena of %llu bytes", (unsigned long long)arena->bytes);
 		return s;
 	}
-	*ret_memory = (uint8_t *)arena->segments[segment] + inside;
+	*ret_memory = arena->memory.memory + at;
 	*ret_bytes = gsn_min(wanted, bytes - inside);
 	return GPUSNAP_OK;
 }

@@ -9,10 +9,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/device_ops.h"
 #include "snapshot/pinning.h"
 #include "snapshot/ranges.h"
+
+/* Inline, since there are more leaves than microseconds. */
+static inline bool gsn_same_leaf(const gpusnap_digest *a, const gpusnap_digest *b)
+{
+	return memcmp(a, b, sizeof *a) == 0;
+}
 
 /* Where one range of the region lies in the arena. */
 struct gsn_extent {
@@ -27,10 +34,10 @@ struct gsn_arena {
 	size_t extent_count;
 	struct gsn_extent *extents;
 	uint64_t bytes;
-	/* Pinned memory in segments, so that copies run while the next one is being pinned. */
-	size_t segment_count;
-	void **segments;	     /* NULL until first touched */
-	struct gsn_pinning *pinning; /* takes them ahead; NULL: as they are touched */
+	/* One range of addresses, pinned in segments: copies run while the next ones are pinned. */
+	struct gsn_pin_job memory;   /* its memory is NULL until first touched */
+	bool *pinned;		     /* of each segment */
+	struct gsn_pinning *pinning; /* pins them ahead; NULL: as they are touched */
 	uint64_t leaf_count;
 	gpusnap_digest *leaves; /* zero: the arena does not hold this leaf */
 };

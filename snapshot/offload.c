@@ -97,17 +97,12 @@ static gpusnap_status copy_run(struct offload *o, const struct gsn_region *regio
 	return gsn_arena_copy(arena, run, o->copying, GSN_DEVICE_TO_HOST, region->address, err);
 }
 
-/*
- * A leaf that the arena does not hold is changed, whatever its live digest will be. Inline, since
- * there are more leaves than microseconds.
- */
+/* A leaf that the arena does not hold is changed, whatever its live digest will be. */
 static inline bool is_changed(const gpusnap_digest *held, const gpusnap_digest *live)
 {
-	uint64_t h[2], l[2];
+	static const gpusnap_digest none;
 
-	memcpy(h, held, sizeof h);
-	memcpy(l, live, sizeof l);
-	return !(h[0] | h[1]) || h[0] != l[0] || h[1] != l[1];
+	return gsn_same_leaf(held, &none) || !gsn_same_leaf(held, live);
 }
 
 static gpusnap_status copy_changed(struct offload *o, const struct gsn_region *region,

@@ -3,137 +3,165 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/base/alloc.h"
+#include "formats/base/bytes.h"
 #include "formats/base/fail.h"
-#include "kernels/device_ops.h"
 
-enum { THREADS = 2 }; /* one touches, one registers: both steps take about as long */
+enum { THREADS_MAX = 16 };
 
 struct gsn_pinning {
-	gpusnap_device *device;
-	void **blocks;
+	struct gsn_pin_job job;
 	size_t count;
-	gsn_pinning_size_fn size_of;
-	const void *owner;
-	pthread_t threads[THREADS];
+	pthread_t threads[THREADS_MAX];
 	uint32_t thread_count;
-	pthread_mutex_t lock; /* guards what follows, and blocks[] */
+	pthread_mutex_t lock; /* guards what follows, and pinned[] */
 	pthread_cond_t progress;
-	size_t next;
+	bool *pinned;
+	size_t next; /* to be pinned */
 	bool stopped;
 	gpusnap_status status; /* of the first failure, which ends the work */
 	gpusnap_error error;
 };
 
+size_t gsn_pin_block_count(const struct gsn_pin_job *job)
+{
+	return (size_t)gsn_ceil_div(job->bytes, job->block_bytes);
+}
+
+uint64_t gsn_pin_block_bytes(const struct gsn_pin_job *job, size_t block)
+{
+	return gsn_min(job->bytes - block * job->block_bytes, job->block_bytes);
+}
+
+gpusnap_status gsn_pin_block(const struct gsn_pin_job *job, size_t block, gpusnap_error *err)
+{
+	return job->device->ops->pin(job->device->context, job->memory + block * job->block_bytes,
+		gsn_pin_block_bytes(job, block), err);
+}
+
+void gsn_pin_undo(const struct gsn_pin_job *job, bool *pinned)
+{
+	for (size_t i = 0; i < gsn_pin_block_count(job); i++) {
+		if (pinned[i])
+			job->device->ops->unpin(job->device->context,
+				job->memory + i * job->block_bytes, gsn_pin_block_bytes(job, i));
+		pinned[i] = false;
+	}
+}
+
 /* The next block's number; false: there is none, or no more is wanted. */
-static bool begin_block(struct gsn_pinning *pinning, size_t *ret_block)
+static bool begin_block(struct gsn_pinning *p, size_t *ret_block)
 {
 	bool go;
 
-	(void)pthread_mutex_lock(&pinning->lock);
-	go = !pinning->stopped && !pinning->status && pinning->next < pinning->count;
+	(void)pthread_mutex_lock(&p->lock);
+	go = !p->stopped && !p->status && p->next < p->count;
 	if (go)
-		*ret_block = pinning->next++;
-	(void)pthread_mutex_unlock(&pinning->lock);
+		*ret_block = p->next++;
+	(void)pthread_mutex_unlock(&p->lock);
 	return go;
 }
 
 static void *pin_blocks(void *argument)
 {
-	struct gsn_pinning *pinning = argument;
-	gpusnap_device *device = pinning->device;
+	struct gsn_pinning *p = argument;
 	size_t block;
 
-	while (begin_block(pinning, &block)) {
-		void *memory = NULL;
+	while (begin_block(p, &block)) {
 		gpusnap_error err;
-		gpusnap_status s = device->ops->pinned_alloc(
-			device->context, pinning->size_of(pinning->owner, block), &memory, &err);
+		gpusnap_status s = gsn_pin_block(&p->job, block, &err);
 
-		(void)pthread_mutex_lock(&pinning->lock);
-		pinning->blocks[block] = memory;
-		if (s && !pinning->status) {
-			pinning->status = s;
-			pinning->error = err;
+		(void)pthread_mutex_lock(&p->lock);
+		p->pinned[block] = s == GPUSNAP_OK;
+		if (s && !p->status) {
+			p->status = s;
+			p->error = err;
 		}
-		(void)pthread_cond_broadcast(&pinning->progress);
-		(void)pthread_mutex_unlock(&pinning->lock);
+		(void)pthread_cond_broadcast(&p->progress);
+		(void)pthread_mutex_unlock(&p->lock);
 	}
 	return NULL;
 }
 
-/* Signals are for the application's threads. */
-static int start_threads(struct gsn_pinning *pinning)
+static uint32_t threads_wanted(const struct gsn_pinning *p)
 {
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t most = gsn_min(p->job.threads, THREADS_MAX);
+
+	return (uint32_t)gsn_max(
+		1, gsn_min(gsn_min(most, p->count), cpus > 0 ? (uint64_t)cpus : 1));
+}
+
+/* Signals are for the application's threads. */
+static int start_threads(struct gsn_pinning *p)
+{
+	uint32_t wanted = threads_wanted(p);
 	sigset_t all, old;
 	int code = 0;
 
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (!code && pinning->thread_count < THREADS) {
-		code = pthread_create(
-			&pinning->threads[pinning->thread_count], NULL, pin_blocks, pinning);
-		pinning->thread_count += code == 0;
+	while (!code && p->thread_count < wanted) {
+		code = pthread_create(&p->threads[p->thread_count], NULL, pin_blocks, p);
+		p->thread_count += code == 0;
 	}
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return pinning->thread_count ? 0 : code;
+	return p->thread_count ? 0 : code;
 }
 
-gpusnap_status gsn_pinning_start(gpusnap_device *device, void **blocks, size_t count,
-	gsn_pinning_size_fn size_of, const void *owner, struct gsn_pinning **ret_pinning,
-	gpusnap_error *err)
+gpusnap_status gsn_pinning_start(const struct gsn_pin_job *job, bool *pinned,
+	struct gsn_pinning **ret_pinning, gpusnap_error *err)
 {
-	struct gsn_pinning *pinning = gsn_alloc(1, sizeof *pinning);
+	struct gsn_pinning *p = gsn_alloc(1, sizeof *p);
 	int code;
 
-	if (!pinning)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to pin %zu blocks ahead", count);
-	pinning->device = device;
-	pinning->blocks = blocks;
-	pinning->count = count;
-	pinning->size_of = size_of;
-	pinning->owner = owner;
-	(void)pthread_mutex_init(&pinning->lock, NULL);	   /* cannot fail on Linux */
-	(void)pthread_cond_init(&pinning->progress, NULL); /* nor can this */
-	code = start_threads(pinning);
+	if (!p)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to pin %zu blocks ahead",
+			gsn_pin_block_count(job));
+	p->job = *job;
+	p->count = gsn_pin_block_count(job);
+	p->pinned = pinned;
+	(void)pthread_mutex_init(&p->lock, NULL);    /* cannot fail on Linux */
+	(void)pthread_cond_init(&p->progress, NULL); /* nor can this */
+	code = start_threads(p);
 	if (code) {
-		gsn_pinning_stop(pinning);
+		gsn_pinning_stop(p);
 		return gsn_fail(err, GPUSNAP_E_LIMIT, "no thread to pin memory: %s; %s",
 			strerror(code), "raise the limit of processes");
 	}
-	*ret_pinning = pinning;
+	*ret_pinning = p;
 	return GPUSNAP_OK;
 }
 
-gpusnap_status gsn_pinning_wait(struct gsn_pinning *pinning, size_t block, gpusnap_error *err)
+gpusnap_status gsn_pinning_wait(struct gsn_pinning *p, size_t block, gpusnap_error *err)
 {
 	gpusnap_status status = GPUSNAP_OK;
 
-	(void)pthread_mutex_lock(&pinning->lock);
-	while (!pinning->blocks[block] && !pinning->status)
-		(void)pthread_cond_wait(&pinning->progress, &pinning->lock);
-	if (!pinning->blocks[block]) {
-		status = pinning->status;
+	(void)pthread_mutex_lock(&p->lock);
+	while (!p->pinned[block] && !p->status)
+		(void)pthread_cond_wait(&p->progress, &p->lock);
+	if (!p->pinned[block]) {
+		status = p->status;
 		if (err)
-			*err = pinning->error;
+			*err = p->error;
 	}
-	(void)pthread_mutex_unlock(&pinning->lock);
+	(void)pthread_mutex_unlock(&p->lock);
 	return status;
 }
 
-void gsn_pinning_stop(struct gsn_pinning *pinning)
+void gsn_pinning_stop(struct gsn_pinning *p)
 {
-	if (!pinning)
+	if (!p)
 		return;
-	(void)pthread_mutex_lock(&pinning->lock);
-	pinning->stopped = true;
-	(void)pthread_mutex_unlock(&pinning->lock);
-	for (uint32_t i = 0; i < pinning->thread_count; i++)
-		(void)pthread_join(pinning->threads[i], NULL);
-	(void)pthread_cond_destroy(&pinning->progress);
-	(void)pthread_mutex_destroy(&pinning->lock);
-	gsn_free(pinning);
+	(void)pthread_mutex_lock(&p->lock);
+	p->stopped = true;
+	(void)pthread_mutex_unlock(&p->lock);
+	for (uint32_t i = 0; i < p->thread_count; i++)
+		(void)pthread_join(p->threads[i], NULL);
+	(void)pthread_cond_destroy(&p->progress);
+	(void)pthread_mutex_destroy(&p->lock);
+	gsn_free(p);
 }

@@ -25,7 +25,6 @@ struct putback {
 	const struct gsn_selection *selection;
 	struct gsn_stream *copying;
 	struct gsn_stream *digesting;
-	struct gsn_stream *poisoning;
 	struct gsn_event *arrived;
 	gpusnap_digest *live; /* of arena-backed regions, region by region */
 	struct gsn_leaf_range batch[BATCH_RUNS];
@@ -79,7 +78,7 @@ static gpusnap_status put_run(struct putback *p, const struct wrong_run *run, gp
 	struct gsn_arena *arena = run->region->arena;
 	uint64_t end = run->range->offset + gsn_arena_run_offset(&run->leaves) +
 		       gsn_arena_run_bytes(arena, &run->leaves);
-	gpusnap_status s = gsn_region_extend(p->registry, run->region, p->poisoning, end, err);
+	gpusnap_status s = gsn_region_extend(p->registry, run->region, end, err);
 
 	if (!s)
 		s = gsn_arena_copy(arena, &run->leaves, p->copying, GSN_HOST_TO_DEVICE,
@@ -123,7 +122,7 @@ static gpusnap_status each_run_of(
 		gpusnap_status s;
 
 		while (at < count && at - first < RUN_LEAVES &&
-			!gpusnap_digest_equal(held[at], live[at]))
+			!gsn_same_leaf(&held[at], &live[at]))
 			at++;
 		if (at == first) {
 			at++;
@@ -173,8 +172,7 @@ static gpusnap_status map_rest(struct putback *p, gpusnap_error *err)
 		struct gsn_region *region = p->selection->regions[i];
 
 		if (!region->backing)
-			s = gsn_region_extend(
-				p->registry, region, p->poisoning, region->reserved_bytes, err);
+			s = gsn_region_extend(p->registry, region, region->reserved_bytes, err);
 	}
 	return s;
 }
@@ -195,8 +193,6 @@ static gpusnap_status open_putback(struct putback *p, gpusnap_error *err)
 			(unsigned long long)leaves);
 	s = ops->stream_create(context, &p->copying, err);
 	if (!s)
-		s = ops->stream_create(context, &p->poisoning, err);
-	if (!s)
 		s = ops->event_create(context, &p->arrived, err);
 	return s;
 }
@@ -207,7 +203,6 @@ static void close_putback(struct putback *p)
 
 	/* After a failure work may still be under way that writes to `live`. */
 	ops->stream_destroy(p->copying);
-	ops->stream_destroy(p->poisoning);
 	(void)ops->stream_sync(p->digesting, NULL);
 	ops->event_destroy(p->arrived);
 	gsn_free(p->live);

@@ -166,7 +166,7 @@ static gpusnap_status reserve_memory(
 	s = ops->reserve(context, region->bytes, &region->address, err);
 	if (s)
 		return s;
-	s = gsn_region_memory_map(registry, region, region->reserved_bytes, err);
+	s = gsn_region_memory_map(registry, region, region->reserved_bytes, 0, err);
 	if (s)
 		ops->release(context, region->address, region->reserved_bytes);
 	return s;

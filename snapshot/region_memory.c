@@ -16,21 +16,17 @@ static uint64_t slice_bytes(const gpusnap_registry *registry, const struct gsn_r
 	return gsn_align_up(gsn_max(share, LEAST_GRANULES * granule), granule);
 }
 
-uint64_t gsn_region_memory_next(const gpusnap_registry *registry, const struct gsn_region *region)
-{
-	return gsn_min(
-		region->reserved_bytes, region->mapped_bytes + slice_bytes(registry, region));
-}
-
 gpusnap_status gsn_region_memory_map(const gpusnap_registry *registry, struct gsn_region *region,
-	uint64_t end, gpusnap_error *err)
+	uint64_t end, uint8_t fill, gpusnap_error *err)
 {
 	const gpusnap_device *device = registry->device;
+	uint64_t slice = slice_bytes(registry, region);
 
 	while (region->mapped_bytes < end) {
-		uint64_t next = gsn_region_memory_next(registry, region);
-		gpusnap_status s = device->ops->map(device->context,
-			region->address + region->mapped_bytes, next - region->mapped_bytes, err);
+		uint64_t next = gsn_min(region->reserved_bytes, region->mapped_bytes + slice);
+		gpusnap_status s =
+			device->ops->map(device->context, region->address + region->mapped_bytes,
+				next - region->mapped_bytes, fill, err);
 
 		if (s)
 			return s;

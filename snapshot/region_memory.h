@@ -8,12 +8,12 @@
  */
 #include "snapshot/registry_state.h"
 
-/* Map what is missing of the slices that hold the first `end` bytes. A failure leaves those mapped
- * that are. */
+/*
+ * Map what is missing of the slices that hold the first `end` bytes; every byte of them is `fill`.
+ * A failure leaves those mapped that are.
+ */
 gpusnap_status gsn_region_memory_map(const gpusnap_registry *registry, struct gsn_region *region,
-	uint64_t end, gpusnap_error *err);
-/* Where the slice ends that is mapped next. */
-uint64_t gsn_region_memory_next(const gpusnap_registry *registry, const struct gsn_region *region);
+	uint64_t end, uint8_t fill, gpusnap_error *err);
 /* Unmap all, the last slice first. A failure leaves those mapped that are. */
 gpusnap_status gsn_region_memory_unmap(
 	const gpusnap_registry *registry, struct gsn_region *region, gpusnap_error *err);

@@ -16,10 +16,10 @@ static bool was_offloaded(const struct gsn_region *region)
 	return region->backing_name != NULL;
 }
 
-static gpusnap_status map_until(
-	gpusnap_registry *registry, struct gsn_region *region, uint64_t end, gpusnap_error *err)
+static gpusnap_status map_until(gpusnap_registry *registry, struct gsn_region *region, uint64_t end,
+	uint8_t fill, gpusnap_error *err)
 {
-	gpusnap_status s = gsn_region_memory_map(registry, region, end, err);
+	gpusnap_status s = gsn_region_memory_map(registry, region, end, fill, err);
 
 	if (s)
 		gsn_error_prefix(err, "region %u '%s', %llu bytes (all regions stay offloaded)",
@@ -33,23 +33,10 @@ void gsn_region_begin(struct gsn_region *region)
 	region->generation++;
 }
 
-gpusnap_status gsn_region_extend(gpusnap_registry *registry, struct gsn_region *region,
-	struct gsn_stream *stream, uint64_t end, gpusnap_error *err)
+gpusnap_status gsn_region_extend(
+	gpusnap_registry *registry, struct gsn_region *region, uint64_t end, gpusnap_error *err)
 {
-	const struct gsn_device_ops *ops = registry->device->ops;
-	gpusnap_status s = GPUSNAP_OK;
-
-	while (!s && region->mapped_bytes < end) {
-		uint64_t begin = region->mapped_bytes;
-
-		s = map_until(registry, region, begin + 1, err);
-		if (!s && begin < region->bytes)
-			s = ops->fill(stream, region->address + begin, GSN_POISON_BYTE,
-				gsn_region_resident_bytes(region) - begin, err);
-		if (!s)
-			s = ops->stream_sync(stream, err);
-	}
-	return s;
+	return map_until(registry, region, end, GSN_POISON_BYTE, err);
 }
 
 gpusnap_status gsn_regions_map(gpusnap_registry *registry, struct gsn_region *const *regions,
@@ -60,7 +47,7 @@ gpusnap_status gsn_regions_map(gpusnap_registry *registry, struct gsn_region *co
 
 		if (regions[i]->state != GPUSNAP_REGION_OFFLOADED)
 			continue;
-		s = map_until(registry, regions[i], regions[i]->reserved_bytes, err);
+		s = map_until(registry, regions[i], regions[i]->reserved_bytes, 0, err);
 		if (s) {
 			gsn_regions_unmap(registry, regions, count);
 			return s;

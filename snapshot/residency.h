@@ -21,12 +21,12 @@
 gpusnap_status gsn_regions_map(gpusnap_registry *registry, struct gsn_region *const *regions,
 	size_t count, gpusnap_error *err);
 /*
- * The same for one region step by step: it is begun, then its memory is mapped and poisoned as
- * far as `end`, slice by slice, waiting on `stream`, which has no other work.
+ * The same for one region step by step: it is begun, then mapped as far as `end` at least, and what
+ * is mapped is poisoned.
  */
 void gsn_region_begin(struct gsn_region *region);
-gpusnap_status gsn_region_extend(gpusnap_registry *registry, struct gsn_region *region,
-	struct gsn_stream *stream, uint64_t end, gpusnap_error *err);
+gpusnap_status gsn_region_extend(
+	gpusnap_registry *registry, struct gsn_region *region, uint64_t end, gpusnap_error *err);
 /* After a failure: what was mapped or begun is offloaded again, with its backing. */
 void gsn_regions_unmap(gpusnap_registry *registry, struct gsn_region *const *regions, size_t count);
 /* Fill every byte that is mapped with the poison byte and wait. */

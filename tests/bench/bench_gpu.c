@@ -56,7 +56,7 @@ gpusnap_address bench_memory(struct bench_gpu *bench, uint64_t bytes)
 	gpusnap_error err;
 
 	bench_must(bench->ops->reserve(gpu, whole, &address, &err), &err);
-	bench_must(bench->ops->map(gpu, address, whole, &err), &err);
+	bench_must(bench->ops->map(gpu, address, whole, 0, &err), &err);
 	return address;
 }
 
@@ -113,50 +113,72 @@ double bench_median(double *values, uint32_t count)
 	return values[count / 2];
 }
 
+static double median_read(struct bench_gpu *bench, gpusnap_address memory, uint64_t bytes)
+{
+	double rates[ROUNDS];
+
+	for (int i = -2; i < ROUNDS; i++) {
+		bench_begin(bench);
+		bench_must_cuda((cudaError_t)bench_launch_read(
+					memory, bytes, memory, bench->stream->handle),
+			"read");
+		rates[i < 0 ? 0 : i] = (double)bytes / bench_end(bench);
+	}
+	return bench_median(rates, ROUNDS);
+}
+
 static void measure_ceilings(struct bench_gpu *bench, gpusnap_address memory)
 {
-	double reads[ROUNDS], copies[ROUNDS];
+	double copies[ROUNDS];
 	gpusnap_error err;
 
 	for (int i = -1; i < ROUNDS; i++) {
-		double seconds;
-
-		bench_begin(bench);
-		bench_must_cuda((cudaError_t)bench_launch_read(
-					memory, STATE_BYTES, memory, bench->stream->handle),
-			"read");
-		seconds = bench_end(bench);
-		reads[i < 0 ? 0 : i] = (double)STATE_BYTES / seconds;
 		bench_begin(bench);
 		bench_must(bench->ops->copy(bench->stream, GSN_DEVICE_TO_DEVICE,
 				   memory + STATE_BYTES / 2, memory, STATE_BYTES / 2, &err),
 			&err);
 		copies[i < 0 ? 0 : i] = (double)STATE_BYTES / bench_end(bench);
 	}
-	bench->read_rate = bench_median(reads, ROUNDS);
+	bench->read_rate = median_read(bench, memory, STATE_BYTES);
 	bench->copy_rate = bench_median(copies, ROUNDS);
 	(void)printf("read-only kernel %.0f GB/s, device copy %.0f GB/s (read + written), 8 GiB\n",
 		bench->read_rate * 1e-9, bench->copy_rate * 1e-9);
 }
 
-/* The kernel alone between the events' records, and the call with everything around it. */
-static void measure_digest(struct bench_gpu *bench, gpusnap_address memory, uint64_t bytes)
+static double median_digest(struct bench_gpu *bench, const struct gsn_leaf_range *range)
 {
-	uint64_t leaves = gpusnap_leaf_count(bytes);
-	struct gsn_leaf_range range = {memory, bytes, malloc(leaves * sizeof(gpusnap_digest))};
-	double calls[ROUNDS];
+	double rates[ROUNDS];
 	gpusnap_error err;
 
 	for (int i = -2; i < ROUNDS; i++) {
 		bench_begin(bench);
-		bench_must(bench->ops->digest(bench->stream, &range, 1, &err), &err);
-		calls[i < 0 ? 0 : i] = (double)bytes / bench_end(bench);
+		bench_must(bench->ops->digest(bench->stream, range, 1, &err), &err);
+		rates[i < 0 ? 0 : i] = (double)range->bytes / bench_end(bench);
 	}
-	(void)printf(
-		"digest of %5llu MiB: %.0f GB/s with the leaves' way back, %.1f %% of reading\n",
-		(unsigned long long)(bytes >> 20), bench_median(calls, ROUNDS) * 1e-9,
-		100.0 * bench_median(calls, ROUNDS) / bench->read_rate);
+	return bench_median(rates, ROUNDS);
+}
+
+/* The call with everything around the kernel: the table's way there, the leaves' way back. */
+static void measure_digest(struct bench_gpu *bench, gpusnap_address memory, uint64_t bytes)
+{
+	uint64_t out_bytes = gpusnap_leaf_count(bytes) * sizeof(gpusnap_digest);
+	struct gsn_leaf_range range = {.address = memory, .bytes = bytes};
+	double read = median_read(bench, memory, bytes), locked, loose;
+	gpusnap_error err;
+	void *pinned;
+
+	bench_must(
+		bench->ops->pinned_alloc(bench->device->context, out_bytes, &pinned, &err), &err);
+	range.out = pinned;
+	locked = median_digest(bench, &range);
+	range.out = malloc(out_bytes);
+	loose = median_digest(bench, &range);
+	(void)printf("digest of %5llu MiB: %.0f GB/s with the leaves' way back, %.1f %% of reading "
+		     "so much (%.0f GB/s); %.1f %% to memory that is not page-locked\n",
+		(unsigned long long)(bytes >> 20), locked * 1e-9, 100.0 * locked / read,
+		read * 1e-9, 100.0 * loose / read);
 	free(range.out);
+	bench->ops->pinned_free(bench->device->context, pinned, out_bytes);
 }
 
 int main(int argc, char **argv)

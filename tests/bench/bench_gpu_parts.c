@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
@@ -308,11 +309,95 @@ static void map_parts(struct bench_gpu *bench)
 	free(m);
 }
 
+/* ---- an offload of unchanged state, and the memory's way back, step by step ---- */
+
+#define SLICE_BYTES ((uint64_t)256 << 20)
+
+enum step { DIGEST, COMPARE, QUERY, GIVE, QUERY_AFTER, PAUSE, TAKE, STEPS };
+
+struct walk {
+	struct bench_gpu *bench;
+	gpusnap_address address;
+	struct calls calls; /* a: what is held, b: live; page-locked */
+};
+
+static void map_slices(const struct walk *w, bool there)
+{
+	const struct gsn_device_ops *ops = w->bench->ops;
+	void *context = w->bench->device->context;
+	gpusnap_error err;
+
+	for (uint64_t at = 0; at < STATE_BYTES; at += SLICE_BYTES)
+		bench_must(there ? ops->map(context, w->address + at, SLICE_BYTES, 0x5a, &err)
+				 : ops->unmap(context, w->address + at, SLICE_BYTES, &err),
+			&err);
+}
+
+static void do_step(struct walk *w, enum step step)
+{
+	struct gsn_leaf_range range = {w->address, STATE_BYTES, w->calls.b};
+	gpusnap_error err;
+
+	switch (step) {
+	case DIGEST:
+		bench_must(w->bench->ops->digest(w->bench->stream, &range, 1, &err), &err);
+		bench_must(w->bench->ops->stream_sync(w->bench->stream, &err), &err);
+		break;
+	case COMPARE:
+		compare(&w->calls);
+		break;
+	case QUERY:
+	case QUERY_AFTER:
+		query(&w->calls);
+		break;
+	case PAUSE:
+		(void)usleep(100000);
+		break;
+	default:
+		map_slices(w, step == TAKE);
+		break;
+	}
+}
+
+static void walk_parts(struct bench_gpu *bench)
+{
+	struct walk w = {.bench = bench};
+	uint64_t bytes = gpusnap_leaf_count(STATE_BYTES) * sizeof(gpusnap_digest);
+	void *context = bench->device->context;
+	double seconds[STEPS][ROUNDS];
+	gpusnap_error err;
+	void *pinned;
+
+	bench_must(bench->ops->reserve(context, STATE_BYTES, &w.address, &err), &err);
+	bench_must(bench->ops->pinned_alloc(context, bytes, &pinned, &err), &err);
+	w.calls = (struct calls){.bench = bench, .leaves = gpusnap_leaf_count(STATE_BYTES)};
+	w.calls.b = pinned;
+	w.calls.a = calloc(w.calls.leaves, sizeof *w.calls.a);
+	map_slices(&w, true);
+	for (int i = 0; i < ROUNDS; i++)
+		for (int step = 0; step < STEPS; step++) {
+			double start = gsn_clock_seconds();
+
+			do_step(&w, (enum step)step);
+			seconds[step][i] = gsn_clock_seconds() - start;
+		}
+	(void)printf("8 GiB step by step: digest %.2f, compare %.2f, free memory %.2f, unmap %.2f, "
+		     "free memory %.2f, 0.1 s later map and fill %.2f ms\n",
+		bench_median(seconds[DIGEST], ROUNDS) * 1e3,
+		bench_median(seconds[COMPARE], ROUNDS) * 1e3,
+		bench_median(seconds[QUERY], ROUNDS) * 1e3,
+		bench_median(seconds[GIVE], ROUNDS) * 1e3,
+		bench_median(seconds[QUERY_AFTER], ROUNDS) * 1e3,
+		bench_median(seconds[TAKE], ROUNDS) * 1e3);
+	bench->ops->release(context, w.address, STATE_BYTES);
+	bench->ops->pinned_free(context, pinned, bytes);
+	free(w.calls.a);
+}
+
 /* ---- mapping while copies run ---- */
 
-#define COPY_BYTES  ((uint64_t)2 << 30)
-#define COPY_PIECE  ((uint64_t)32 << 20)
-#define SLICE_BYTES ((uint64_t)256 << 20)
+#define COPY_BYTES ((uint64_t)2 << 30)
+#define COPY_PIECE ((uint64_t)32 << 20)
 
 static void copy_ahead(struct bench_gpu *bench, gpusnap_address to, const void *from)
 {
@@ -336,7 +421,7 @@ static double map_meanwhile(struct bench_gpu *bench, gpusnap_address memory, gpu
 	copy_ahead(bench, memory, pinned);
 	start = gsn_clock_seconds();
 	for (uint64_t at = 0; at < STATE_BYTES; at += SLICE_BYTES)
-		bench_must(bench->ops->map(context, range + at, SLICE_BYTES, &err), &err);
+		bench_must(bench->ops->map(context, range + at, SLICE_BYTES, 0, &err), &err);
 	start = gsn_clock_seconds() - start;
 	*ret_copies = bench_end(bench);
 	for (uint64_t at = 0; at < STATE_BYTES; at += SLICE_BYTES)
@@ -354,6 +439,7 @@ static void overlap_parts(struct bench_gpu *bench, gpusnap_address memory)
 
 	bench_must(bench->ops->reserve(context, STATE_BYTES, &range, &err), &err);
 	bench_must(bench->ops->pinned_alloc(context, COPY_BYTES, &pinned, &err), &err);
+	/* A link that has been idle takes a quarter of a second to come up to speed. */
 	for (int i = 0; i < ROUNDS; i++) {
 		copy_ahead(bench, memory, pinned);
 		alone[i] = bench_end(bench);
@@ -361,6 +447,8 @@ static void overlap_parts(struct bench_gpu *bench, gpusnap_address memory)
 			(double)COPY_BYTES / alone[i] * 1e-9);
 	}
 	for (int i = 0; i < 3; i++) {
+		/* What was given back has been cleared by then. */
+		(void)usleep(100000);
 		maps = map_meanwhile(bench, memory, range, pinned, &copies);
 		(void)printf("mapping 8 GiB, 256 MiB at a time, zeroed, beside it: %.1f ms; the "
 			     "copy meanwhile %.1f GB/s\n",
@@ -375,6 +463,7 @@ void bench_parts(struct bench_gpu *bench, gpusnap_address memory)
 	for (uint64_t bytes = STATE_BYTES; bytes >= (uint64_t)128 << 20; bytes /= 8)
 		digest_parts(bench, memory, bytes);
 	call_parts(bench);
+	walk_parts(bench);
 	map_parts(bench);
 	overlap_parts(bench, memory);
 }

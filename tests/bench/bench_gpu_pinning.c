@@ -123,7 +123,7 @@ static void lock_fresh(struct work work, uint32_t threads, bool touch_first)
 
 static void anonymous(struct bench_gpu *bench)
 {
-	static const uint32_t threads[] = {1, 4, 8, 16};
+	static const uint32_t threads[] = {1, 8, 16};
 	static const uint64_t sizes[] = {32, 256};
 	struct work work = {.lock = true, .populate = MADV_POPULATE_WRITE, .bench = bench};
 
@@ -194,8 +194,8 @@ static void read_file(struct bench_gpu *bench, int fd)
 
 static void of_a_file(struct bench_gpu *bench, gpusnap_address memory, const char *directory)
 {
-	static const uint32_t threads[] = {1, 2, 4, 8};
-	static const uint64_t sizes[] = {16, 64};
+	static const uint32_t threads[] = {1, 4};
+	static const uint64_t sizes[] = {64};
 	struct work work = {.lock = true, .flags = cudaHostRegisterReadOnly, .bench = bench};
 	char path[512];
 	int fd = make_file(directory, path, sizeof path);

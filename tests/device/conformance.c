@@ -3,10 +3,12 @@
  * What every device kind must do, through its table only. The device's name is the argument,
  * "host" by default; a device that is not there is a skip.
  */
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 
 #include "formats/base/bytes.h"
+#include "kernels/pages.h"
 #include "tests/device/fixture.h"
 
 static const char *device_name = "host";
@@ -32,6 +34,22 @@ START_TEST(mapped_memory_is_zero_and_unmapping_loses_it)
 	ck_device_filled(&f, at, 0, bytes);
 	unmap(&f, at, 4);
 	release(&f, at, 5);
+	fixture_close(&f);
+}
+END_TEST
+
+START_TEST(mapped_memory_is_filled_with_what_is_asked_for)
+{
+	struct fixture f = open_device();
+	uint64_t bytes = 3 * f.granule;
+	gpusnap_address at = reserve(&f, 3);
+	gpusnap_error err;
+
+	for (int i = 0; i < 2; i++) {
+		ck_ok(f.ops->map(f.context, at, bytes, i ? 0xff : 0xa5, &err));
+		ck_device_filled(&f, at, i ? 0xff : 0xa5, bytes);
+		unmap(&f, at, 3);
+	}
 	fixture_close(&f);
 }
 END_TEST
@@ -70,15 +88,15 @@ START_TEST(ranges_that_do_not_fit_are_refused_and_change_nothing)
 	ck_status(ops->reserve(f.context, 0, &none, &err), GPUSNAP_E_INVALID);
 	ck_status(ops->reserve(f.context, g + 1, &none, &err), GPUSNAP_E_INVALID);
 	ck_assert_uint_eq(none, 0);
-	ck_status(ops->map(f.context, at, 0, &err), GPUSNAP_E_INVALID);
-	ck_status(ops->map(f.context, at + 1, g, &err), GPUSNAP_E_INVALID);
-	ck_status(ops->map(f.context, at, g - 1, &err), GPUSNAP_E_INVALID);
-	ck_status(ops->map(f.context, at, 5 * g, &err), GPUSNAP_E_INVALID);
-	ck_status(ops->map(f.context, at - g, g, &err), GPUSNAP_E_INVALID);
-	ck_status(ops->map(f.context, 0 - g, 2 * g, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at, 0, 0, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at + 1, g, 0, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at, g - 1, 0, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at, 5 * g, 0, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at - g, g, 0, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, 0 - g, 2 * g, 0, &err), GPUSNAP_E_INVALID);
 	map(&f, at + g, 2);
-	ck_status(ops->map(f.context, at, 2 * g, &err), GPUSNAP_E_STATE);
-	ck_status(ops->map(f.context, at + 2 * g, g, &err), GPUSNAP_E_STATE);
+	ck_status(ops->map(f.context, at, 2 * g, 0, &err), GPUSNAP_E_STATE);
+	ck_status(ops->map(f.context, at + 2 * g, g, 0, &err), GPUSNAP_E_STATE);
 	ck_status(ops->unmap(f.context, at, g, &err), GPUSNAP_E_STATE);
 	ck_status(ops->unmap(f.context, at + g, g, &err), GPUSNAP_E_STATE);
 	ck_status(ops->unmap(f.context, at + g, 3 * g, &err), GPUSNAP_E_STATE);
@@ -86,7 +104,7 @@ START_TEST(ranges_that_do_not_fit_are_refused_and_change_nothing)
 	ck_status(ops->unmap(f.context, at + g, 2 * g, &err), GPUSNAP_E_STATE);
 	map(&f, at, 4);
 	release(&f, at, 4);
-	ck_status(ops->map(f.context, at, g, &err), GPUSNAP_E_INVALID);
+	ck_status(ops->map(f.context, at, g, 0, &err), GPUSNAP_E_INVALID);
 	fixture_close(&f);
 }
 END_TEST
@@ -150,7 +168,7 @@ START_TEST(a_map_that_fails_leaves_nothing_mapped)
 
 	if (f.ops->caps & GSN_CAP_HOST_ADDRESSABLE) {
 		struct rlimit before = limit_to(RLIMIT_DATA, 1);
-		gpusnap_status status = f.ops->map(f.context, at, bytes, &err);
+		gpusnap_status status = f.ops->map(f.context, at, bytes, 0, &err);
 
 		ck_assert_int_eq(setrlimit(RLIMIT_DATA, &before), 0);
 		ck_status(status, GPUSNAP_E_NOMEM);
@@ -195,6 +213,56 @@ START_TEST(pinned_memory_is_writable_and_zero)
 	ck_status(f.ops->pinned_alloc(f.context, 0, &memory, &err), GPUSNAP_E_INVALID);
 	ck_status(f.ops->pinned_alloc(f.context, INT64_MAX, &memory, &err), GPUSNAP_E_NOMEM);
 	f.ops->pinned_free(f.context, NULL, 0);
+	fixture_close(&f);
+}
+END_TEST
+
+enum { PINNERS = 4 };
+
+struct pinner {
+	struct fixture *f;
+	uint8_t *memory;
+	uint64_t bytes;
+	gpusnap_status status;
+};
+
+static void *run_pinner(void *argument)
+{
+	struct pinner *p = argument;
+
+	p->status = p->f->ops->pin(p->f->context, p->memory, p->bytes, NULL);
+	return NULL;
+}
+
+START_TEST(threads_pin_their_parts_of_memory_at_the_same_time)
+{
+	uint64_t bytes = UINT64_C(5) << 20, seed = 4;
+	struct fixture f = open_device();
+	uint8_t *memory = gsn_pages_take_staging(PINNERS * bytes);
+	uint8_t *data = host_memory(PINNERS * bytes);
+	gpusnap_address at = device_memory(&f, PINNERS * bytes);
+	struct pinner pinners[PINNERS];
+	pthread_t threads[PINNERS];
+
+	ck_assert_ptr_nonnull(memory);
+	for (int i = 0; i < PINNERS; i++) {
+		pinners[i] = (struct pinner){&f, memory + i * bytes, bytes, GPUSNAP_E_STATE};
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, run_pinner, &pinners[i]), 0);
+	}
+	for (int i = 0; i < PINNERS; i++) {
+		ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+		ck_assert_int_eq(pinners[i].status, GPUSNAP_OK);
+	}
+	ck_filled(memory, 0, PINNERS * bytes);
+	random_fill(&seed, data, PINNERS * bytes);
+	memcpy(memory, data, PINNERS * bytes);
+	for (int i = 0; i < PINNERS; i++)
+		put(&f, at + i * bytes, memory + i * bytes, bytes);
+	ck_device_holds(&f, at, data, PINNERS * bytes);
+	for (int i = 0; i < PINNERS; i++)
+		f.ops->unpin(f.context, memory + i * bytes, bytes);
+	gsn_pages_give_back(memory, PINNERS * bytes);
+	free(data);
 	fixture_close(&f);
 }
 END_TEST
@@ -461,6 +529,43 @@ START_TEST(digests_of_many_ranges_in_one_call_are_the_reference)
 }
 END_TEST
 
+/* A kernel may write them there itself, or not, as they are aligned. */
+START_TEST(digests_go_to_pinned_memory_of_any_alignment)
+{
+	static const uint64_t offsets[] = {0, 16, 8, 1};
+	enum { LEAVES = 3, BYTES = 2 * GPUSNAP_LEAF_BYTES + 17 };
+	struct fixture f = open_device();
+	gpusnap_address at = device_memory(&f, BYTES);
+	uint8_t *data = host_memory(BYTES);
+	uint64_t seed = 9;
+	gpusnap_error err;
+	void *pinned;
+
+	random_fill(&seed, data, BYTES);
+	put(&f, at, data, BYTES);
+	ck_ok(f.ops->pinned_alloc(f.context, 4096, &pinned, &err));
+	for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+		gpusnap_digest *out = (gpusnap_digest *)((uint8_t *)pinned + offsets[i]);
+		const struct gsn_leaf_range range = {at, BYTES, out};
+
+		memset(pinned, 0, 4096);
+		ck_ok(gsn_device_digest_sync(f.device, &range, 1, &err));
+		for (uint64_t leaf = 0; leaf < LEAVES; leaf++) {
+			uint64_t begin = leaf * GPUSNAP_LEAF_BYTES;
+
+			ck_assert(gpusnap_digest_equal(
+				out[leaf], gpusnap_digest_of(data + begin,
+						   gsn_min(GPUSNAP_LEAF_BYTES, BYTES - begin))));
+		}
+		ck_filled(pinned, 0, offsets[i]);
+		ck_filled((uint8_t *)(out + LEAVES), 0, 64);
+	}
+	f.ops->pinned_free(f.context, pinned, 4096);
+	free(data);
+	fixture_close(&f);
+}
+END_TEST
+
 START_TEST(work_of_a_stream_runs_in_order)
 {
 	const uint64_t steps = 1000;
@@ -567,12 +672,14 @@ int main(int argc, char **argv)
 {
 	const TTest *const tests[] = {
 		mapped_memory_is_zero_and_unmapping_loses_it,
+		mapped_memory_is_filled_with_what_is_asked_for,
 		unmapping_one_range_leaves_its_neighbours,
 		ranges_that_do_not_fit_are_refused_and_change_nothing,
 		a_touch_of_memory_that_is_not_mapped_faults,
 		a_map_that_fails_leaves_nothing_mapped,
 		a_reservation_that_is_too_large_is_an_answer,
 		pinned_memory_is_writable_and_zero,
+		threads_pin_their_parts_of_memory_at_the_same_time,
 		copies_of_every_size_and_alignment_move_exactly_their_bytes,
 		a_large_copy_arrives_whole,
 		strided_copies_move_their_rows_and_leave_the_gaps,
@@ -580,6 +687,7 @@ int main(int argc, char **argv)
 		fill_writes_exactly_its_bytes,
 		digests_of_every_length_are_the_reference,
 		digests_of_many_ranges_in_one_call_are_the_reference,
+		digests_go_to_pinned_memory_of_any_alignment,
 		work_of_a_stream_runs_in_order,
 		destroying_a_stream_waits_for_its_work,
 		a_stream_that_waits_for_an_event_sees_the_work_before_it,

@@ -59,7 +59,7 @@ static inline void map(struct fixture *f, gpusnap_address address, uint64_t gran
 {
 	gpusnap_error err;
 
-	ck_ok(f->ops->map(f->context, address, granules * f->granule, &err));
+	ck_ok(f->ops->map(f->context, address, granules * f->granule, 0, &err));
 }
 
 static inline void unmap(struct fixture *f, gpusnap_address address, uint64_t granules)

@@ -134,7 +134,7 @@ START_TEST(several_contexts_do_not_share_state)
 	gpusnap_address at = reserve(&a, 1);
 	gpusnap_error err;
 
-	ck_fails(b.ops->map(b.context, at, b.granule, &err), GPUSNAP_E_INVALID,
+	ck_fails(b.ops->map(b.context, at, b.granule, 0, &err), GPUSNAP_E_INVALID,
 		"not inside one reserved range");
 	map(&a, at, 1);
 	fixture_close(&b);
@@ -154,7 +154,7 @@ START_TEST(a_map_of_more_memory_than_there_is_is_refused)
 	ck_ok(gpusnap_device_query(f.device, &properties, &err));
 	granules = properties.memory_bytes / f.granule + 1;
 	at = reserve(&f, granules);
-	ck_fails(f.ops->map(f.context, at, granules * f.granule, &err), GPUSNAP_E_NOMEM,
+	ck_fails(f.ops->map(f.context, at, granules * f.granule, 0, &err), GPUSNAP_E_NOMEM,
 		"bytes of memory are available");
 	map(&f, at, 1);
 	release(&f, at, granules);
@@ -233,8 +233,8 @@ static void *work(void *argument)
 	assert(ops->stream_create(context, &stream, NULL) == GPUSNAP_OK);
 	range.address = at + PART;
 	for (int i = 0; i < ROUNDS; i++) {
-		assert(ops->map(context, at, PART, NULL) == GPUSNAP_OK);
-		assert(ops->map(context, at + PART, PART, NULL) == GPUSNAP_OK);
+		assert(ops->map(context, at, PART, 0, NULL) == GPUSNAP_OK);
+		assert(ops->map(context, at + PART, PART, 0, NULL) == GPUSNAP_OK);
 		assert(ops->fill(stream, at, worker->number, PART, NULL) == GPUSNAP_OK);
 		assert(ops->copy(stream, GSN_DEVICE_TO_DEVICE, at + PART, at, PART, NULL) ==
 			GPUSNAP_OK);

@@ -49,6 +49,7 @@ struct fake_counts {
 struct fake_gpu {
 	void (*set)(const struct fake_knobs *knobs); /* NULL: all zero */
 	struct fake_counts (*counts)(void);
+	void (*fail_elsewhere)(void); /* a call of the application fails on this thread */
 };
 
 #define FAKE_GPU_SYMBOL "gpusnap_fake_gpu"

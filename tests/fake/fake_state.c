@@ -267,11 +267,16 @@ static struct fake_counts get_counts(void)
 	return counts;
 }
 
+static void fail_elsewhere(void)
+{
+	last_code = (gpuError_t)gpuErrorInvalidValue;
+}
+
 GPUSNAP_API const struct fake_gpu *gpusnap_fake_gpu(void);
 
 const struct fake_gpu *gpusnap_fake_gpu(void)
 {
-	static const struct fake_gpu control = {set_knobs, get_counts};
+	static const struct fake_gpu control = {set_knobs, get_counts, fail_elsewhere};
 
 	return &control;
 }

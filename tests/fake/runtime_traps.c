@@ -43,18 +43,18 @@ START_TEST(a_large_handle_that_fails_is_made_of_pieces)
 
 	gpu->set(&knobs);
 	if (is_hip()) {
-		ck_ok(f.ops->map(f.context, at, bytes, &err));
+		ck_ok(f.ops->map(f.context, at, bytes, 0, &err));
 		ck_assert_uint_eq(gpu->counts().handles, 5);
 		ck_device_filled(&f, at, 0, bytes);
 		ck_ok(f.ops->unmap(f.context, at, bytes, &err));
 	}
 	gpu->set(is_hip() ? &short_of_memory : &knobs);
-	ck_fails(f.ops->map(f.context, at, bytes, &err),
+	ck_fails(f.ops->map(f.context, at, bytes, 0, &err),
 		is_hip() ? GPUSNAP_E_DEVICE : GPUSNAP_E_DEVICE, "mapping 8454144 bytes of memory");
 	ck_assert_uint_eq(gpu->counts().handles, 0);
 	ck_assert_uint_eq(gpu->counts().maps, 0);
 	gpu->set(NULL);
-	ck_ok(f.ops->map(f.context, at, bytes, &err));
+	ck_ok(f.ops->map(f.context, at, bytes, 0, &err));
 	ck_assert_uint_eq(gpu->counts().handles, 1);
 	fixture_close(&f);
 	ck_nothing_left(gpu);
@@ -81,7 +81,7 @@ START_TEST(a_large_registration_that_fails_is_made_of_pieces)
 		f.ops->pinned_free(f.context, memory, bytes);
 	} else {
 		ck_fails(f.ops->pinned_alloc(f.context, bytes, &memory, &err), GPUSNAP_E_NOMEM,
-			"locking 136314885 bytes of host memory");
+			"locking 136380416 bytes of host memory");
 		ck_assert_ptr_null(memory);
 	}
 	ck_assert_uint_eq(gpu->counts().registrations, 0);
@@ -232,6 +232,37 @@ START_TEST(memory_that_does_not_come_free_is_not_claimed)
 }
 END_TEST
 
+/* Three segments, which threads lock at the same time. */
+START_TEST(an_arena_that_does_not_lock_leaves_everything_resident)
+{
+	struct fake_knobs knobs = {.fail_name = "gpuHostRegister"};
+	struct fixture f = open_index(0);
+	struct live_state state;
+	uint64_t seed = 5;
+	bool failed = true;
+	gpusnap_error err;
+
+	live_open(&state, f.device);
+	(void)live_region(&state, "weights", 70 << 20, GPUSNAP_POLICY_KEEP, &seed);
+	live_remember(&state);
+	for (knobs.fail_in = 1; failed; knobs.fail_in++) {
+		gpu->set(&knobs);
+		failed = gpusnap_offload(state.registry, NULL, NULL, &err) != GPUSNAP_OK;
+		gpu->set(NULL);
+		ck_assert_uint_lt(knobs.fail_in, 8);
+		if (failed)
+			ck_assert_uint_gt(strlen(err.message), 10);
+		else
+			ck_ok(gpusnap_resume(state.registry, NULL, NULL, &err));
+		ck_assert(live_equals(&state, state.registry));
+		ck_assert(failed || knobs.fail_in > 1);
+	}
+	live_close(&state);
+	fixture_close(&f);
+	ck_nothing_left(gpu);
+}
+END_TEST
+
 START_TEST(a_resume_that_finds_no_memory_is_undone_and_works_later)
 {
 	struct fake_knobs knobs = {.memory = 256 << 20};
@@ -361,6 +392,28 @@ START_TEST(one_wrong_bit_of_a_copy_does_not_pass)
 }
 END_TEST
 
+START_TEST(an_older_error_of_the_application_is_not_a_launch_s)
+{
+	struct fixture f = open_index(0);
+	gpusnap_address at = device_memory(&f, 4096);
+	struct gsn_stream *stream = new_stream(&f);
+	const struct gsn_moe_localise localise = {
+		.pairs = 4, .local = 2, .ids = at, .out = at + 64};
+	gpusnap_digest digest;
+	const struct gsn_leaf_range range = {at, 100, &digest};
+	gpusnap_error err;
+
+	gpu->fail_elsewhere();
+	ck_ok(f.ops->digest(stream, &range, 1, &err));
+	gpu->fail_elsewhere();
+	ck_ok(f.ops->moe_localise(stream, &localise, &err));
+	ck_ok(f.ops->stream_sync(stream, &err));
+	f.ops->stream_destroy(stream);
+	fixture_close(&f);
+	ck_nothing_left(gpu);
+}
+END_TEST
+
 START_TEST(no_driver_is_an_answer)
 {
 	const struct fake_knobs knobs = {.no_driver = true};
@@ -388,11 +441,13 @@ int main(int argc, char **argv)
 		a_copy_half_of_registered_memory_is_split,
 		no_strided_copy_of_hip_has_an_odd_pitch,
 		memory_that_does_not_come_free_is_not_claimed,
+		an_arena_that_does_not_lock_leaves_everything_resident,
 		a_resume_that_finds_no_memory_is_undone_and_works_later,
 		an_old_runtime_is_spoken_to_in_its_terms,
 		devices_are_what_they_are_called_whatever_their_order,
 		work_that_fails_in_its_turn_is_answered_by_the_wait,
 		one_wrong_bit_of_a_copy_does_not_pass,
+		an_older_error_of_the_application_is_not_a_launch_s,
 		no_driver_is_an_answer,
 	};
 	int status;

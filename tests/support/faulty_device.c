@@ -15,8 +15,8 @@ static struct faulty_device *active;
 const char *faulty_call_name(enum faulty_call call)
 {
 	static const char *const names[] = {"query", "reserve", "map", "unmap", "pinned_alloc",
-		"stream_create", "stream_sync", "event_create", "event_record", "stream_wait",
-		"copy", "fill", "digest"};
+		"pin", "stream_create", "stream_sync", "event_create", "event_record",
+		"stream_wait", "copy", "fill", "digest"};
 
 	return call < FAULTY_CALLS ? names[call] : "any";
 }
@@ -73,12 +73,12 @@ static gpusnap_status reserve(
 }
 
 static gpusnap_status map(
-	void *context, gpusnap_address address, uint64_t bytes, gpusnap_error *err)
+	void *context, gpusnap_address address, uint64_t bytes, uint8_t fill, gpusnap_error *err)
 {
 	gpusnap_status s = enter(FAULTY_MAP, err);
 
 	if (!s)
-		s = active->inner->ops->map(context, address, bytes, err);
+		s = active->inner->ops->map(context, address, bytes, fill, err);
 	if (!s)
 		active->mapped_bytes += bytes;
 	return s;
@@ -111,6 +111,22 @@ static void pinned_free(void *context, void *memory, uint64_t bytes)
 {
 	active->pinned_blocks--;
 	active->inner->ops->pinned_free(context, memory, bytes);
+}
+
+static gpusnap_status pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err)
+{
+	gpusnap_status s = enter(FAULTY_PIN, err);
+
+	if (!s)
+		s = active->inner->ops->pin(context, memory, bytes, err);
+	active->pinned_blocks += s == GPUSNAP_OK;
+	return s;
+}
+
+static void unpin(void *context, void *memory, uint64_t bytes)
+{
+	active->pinned_blocks--;
+	active->inner->ops->unpin(context, memory, bytes);
 }
 
 static gpusnap_status stream_create(void *context, struct gsn_stream **ret, gpusnap_error *err)
@@ -233,6 +249,8 @@ void faulty_open(struct faulty_device *faulty, const char *name)
 	faulty->ops.unmap = unmap;
 	faulty->ops.pinned_alloc = pinned_alloc;
 	faulty->ops.pinned_free = pinned_free;
+	faulty->ops.pin = pin;
+	faulty->ops.unpin = unpin;
 	faulty->ops.stream_create = stream_create;
 	faulty->ops.stream_sync = stream_sync;
 	faulty->ops.event_create = event_create;

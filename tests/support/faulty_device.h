@@ -13,6 +13,7 @@ enum faulty_call {
 	FAULTY_MAP,
 	FAULTY_UNMAP,
 	FAULTY_PINNED_ALLOC,
+	FAULTY_PIN,
 	FAULTY_STREAM_CREATE,
 	FAULTY_STREAM_SYNC,
 	FAULTY_EVENT_CREATE,
@@ -32,7 +33,7 @@ struct faulty_device {
 	unsigned calls[FAULTY_CALLS];
 	unsigned all_calls;
 	uint64_t copied_bytes[3];   /* by enum gsn_copy_direction */
-	unsigned pinned_blocks;	    /* allocated and not yet freed */
+	unsigned pinned_blocks;	    /* allocated or pinned, and not yet freed */
 	uint64_t mapped_bytes;	    /* mapped and not yet unmapped or released */
 	enum faulty_call fail_call; /* set by faulty_arm() */
 	unsigned fail_in;	    /* this many more calls until it fails; 0: never */
