@@ -359,7 +359,30 @@ static void do_step(struct walk *w, enum step step)
 	}
 }
 
-static void walk_parts(struct bench_gpu *bench)
+/* Whether the driver unmaps one range while a kernel reads another. */
+static void unmap_beside_digests(struct walk *w, gpusnap_address memory)
+{
+	struct gsn_leaf_range range = {memory, STATE_BYTES, w->calls.b};
+	double start, given, done;
+	gpusnap_error err;
+
+	for (int i = 0; i < 3; i++) {
+		start = gsn_clock_seconds();
+		for (int k = 0; k < 4; k++)
+			bench_must(w->bench->ops->digest(w->bench->stream, &range, 1, &err), &err);
+		map_slices(w, false);
+		given = gsn_clock_seconds() - start;
+		bench_must(w->bench->ops->stream_sync(w->bench->stream, &err), &err);
+		done = gsn_clock_seconds() - start;
+		(void)printf("8 GiB unmapped after %.2f ms beside four digests of 8 GiB, which end "
+			     "after %.2f ms\n",
+			given * 1e3, done * 1e3);
+		(void)usleep(100000);
+		map_slices(w, true);
+	}
+}
+
+static void walk_parts(struct bench_gpu *bench, gpusnap_address memory)
 {
 	struct walk w = {.bench = bench};
 	uint64_t bytes = gpusnap_leaf_count(STATE_BYTES) * sizeof(gpusnap_digest);
@@ -389,6 +412,7 @@ static void walk_parts(struct bench_gpu *bench)
 		bench_median(seconds[GIVE], ROUNDS) * 1e3,
 		bench_median(seconds[QUERY_AFTER], ROUNDS) * 1e3,
 		bench_median(seconds[TAKE], ROUNDS) * 1e3);
+	unmap_beside_digests(&w, memory);
 	bench->ops->release(context, w.address, STATE_BYTES);
 	bench->ops->pinned_free(context, pinned, bytes);
 	free(w.calls.a);
@@ -463,7 +487,7 @@ void bench_parts(struct bench_gpu *bench, gpusnap_address memory)
 	for (uint64_t bytes = STATE_BYTES; bytes >= (uint64_t)128 << 20; bytes /= 8)
 		digest_parts(bench, memory, bytes);
 	call_parts(bench);
-	walk_parts(bench);
+	walk_parts(bench, memory);
 	map_parts(bench);
 	overlap_parts(bench, memory);
 }
