@@ -120,7 +120,6 @@ static gpuError_t submit(
 	gpuError_t code = gpuMemcpyAsync(call->block->device, call->block->host, call->table_bytes,
 		(gpuMemcpyKind)gpuMemcpyHostToDevice, stream->handle);
 
-	(void)gpuClearError(); /* an older one would be taken for the launch's */
 	if (!code)
 		code = (gpuError_t)gsn_gpu_launch_digest(
 			call->block->device, call->ranges, call->leaves, stream->handle);

@@ -45,7 +45,7 @@ static struct gsn_gpu_block *find_free(struct gsn_gpu_scratch *scratch, uint64_t
 	for (block = scratch->blocks; block; block = block->next)
 		if (!block->lent && block->bytes >= bytes && !gpuEventQuery(block->done))
 			break;
-	(void)gpuClearError(); /* "not ready" is no failure */
+	(void)gpuClearError(); /* "not ready" is no failure, nor is an older one the launch's */
 	return block;
 }
 
