@@ -135,8 +135,9 @@ static int group_pairs(const struct gsn_moe_experts *args, char *scratch,
 	group.ids = (const int32_t *)args->ids;
 	group.mask_locals = (int32_t *)(scratch + layout.mask_locals);
 	group.pair_locals = (int32_t *)(scratch + layout.pair_locals);
-	group.begin = (uint32_t *)(scratch + layout.begin);
-	group.active = (uint32_t *)(scratch + layout.active);
+	group.numbers = (uint32_t *)(scratch + layout.numbers);
+	group.counts = (uint32_t *)(scratch + layout.counts);
+	group.active = (uint4 *)(scratch + layout.active);
 	group.pairs = (uint32_t *)(scratch + layout.pairs);
 	group.active_count = (uint32_t *)(scratch + layout.active_count);
 	group.counters = (gsn_moe_counters *)args->counters;
@@ -159,8 +160,7 @@ static gsn_experts_args experts_args(
 	experts.h = (float *)(scratch + layout.h);
 	experts.y = (float *)args->y;
 	experts.pair_locals = (const int32_t *)(scratch + layout.pair_locals);
-	experts.begin = (const uint32_t *)(scratch + layout.begin);
-	experts.active = (const uint32_t *)(scratch + layout.active);
+	experts.active = (const uint4 *)(scratch + layout.active);
 	experts.pairs = (const uint32_t *)(scratch + layout.pairs);
 	experts.active_count = (const uint32_t *)(scratch + layout.active_count);
 	experts.counters = (gsn_moe_counters *)args->counters;
@@ -189,34 +189,42 @@ static int launch_experts(KERNEL kernel, const gsn_experts_args &args, uint64_t 
 	return launched();
 }
 
-/* Shared memory for the inputs of `tokens` rows of so many columns. */
-template <typename FORMAT> static uint64_t staged_bytes(int tokens, uint32_t columns)
+/* Shared memory of a block that takes so many tokens at once through a matrix. */
+template <typename FORMAT, gsn_dot_shape SHAPE, int TOKENS>
+static uint64_t shared_bytes(const gsn_matrix &matrix)
 {
 	uint64_t turn = GSN_ROW_LANES * FORMAT::CHUNK;
+	uint64_t inputs = TOKENS * ceil_div(matrix.columns, turn) * turn * sizeof(float);
 
-	return tokens * ceil_div(columns, turn) * turn * sizeof(float);
+	if constexpr (SHAPE == GSN_DOT_FED)
+		inputs += gsn_feed<FORMAT, FORMAT::FED_ROWS, FORMAT::FED_STEPS>::bytes(
+			matrix.scale_columns);
+	return SHAPE == GSN_DOT_ANY ? 0 : inputs;
+}
+
+template <typename FORMAT, gsn_dot_shape SHAPE, int TOKENS>
+static bool has_room(const gsn_experts_args &args)
+{
+	return shared_bytes<FORMAT, SHAPE, TOKENS>(args.w13) <= GSN_STAGED_BYTES &&
+	       shared_bytes<FORMAT, SHAPE, TOKENS>(args.w2) <= GSN_STAGED_BYTES;
 }
 
 template <typename FORMAT, gsn_dot_shape SHAPE, int TOKENS>
 static int run_experts(const gsn_experts_args &args, uint32_t experts, gpuStream_t stream)
 {
-	bool staged = SHAPE == GSN_DOT_TILED;
-	uint64_t gate_up = experts * ceil_div(args.w13.rows, gsn_gate_up_chunk(TOKENS));
-	uint64_t down = experts * ceil_div(args.w2.rows, gsn_down_chunk(TOKENS));
-	int code = launch_experts(gsn_experts_gate_up<FORMAT, SHAPE, TOKENS>, args, gate_up,
-		staged ? (uint32_t)staged_bytes<FORMAT>(TOKENS, args.w13.columns) : 0, stream);
+	const int rows = gsn_lane_rows<FORMAT>(SHAPE);
+	const uint32_t rounds = gsn_expert_rounds(SHAPE, TOKENS);
+	uint32_t gate_up = gsn_expert_chunk<gsn_gate_up<FORMAT, rows>>(rounds);
+	uint32_t down = gsn_expert_chunk<gsn_down<FORMAT, rows>>(rounds);
+	int code = launch_experts(gsn_experts_gate_up<FORMAT, SHAPE, TOKENS>, args,
+		experts * ceil_div(args.w13.rows, gate_up),
+		(uint32_t)shared_bytes<FORMAT, SHAPE, TOKENS>(args.w13), stream);
 
 	if (code)
 		return code;
-	return launch_experts(gsn_experts_down<FORMAT, SHAPE, TOKENS>, args, down,
-		staged ? (uint32_t)staged_bytes<FORMAT>(TOKENS, args.w2.columns) : 0, stream);
-}
-
-/* Inputs of so many tokens at once have room in shared memory. */
-template <typename FORMAT> static bool can_stage(const gsn_experts_args &args, int tokens)
-{
-	return staged_bytes<FORMAT>(tokens, args.w13.columns) <= GSN_STAGED_BYTES &&
-	       staged_bytes<FORMAT>(tokens, args.w2.columns) <= GSN_STAGED_BYTES;
+	return launch_experts(gsn_experts_down<FORMAT, SHAPE, TOKENS>, args,
+		experts * ceil_div(args.w2.rows, down),
+		(uint32_t)shared_bytes<FORMAT, SHAPE, TOKENS>(args.w2), stream);
 }
 
 template <typename FORMAT>
@@ -227,10 +235,10 @@ static int choose_experts(const gsn_experts_args &args, uint32_t local_experts, 
 	bool whole = is_whole<FORMAT>(args.w13) && is_whole<FORMAT>(args.w2) &&
 		     (uint64_t)args.x % 16 == 0;
 
-	if (!whole || !can_stage<FORMAT>(args, 1))
+	if (!whole || !has_room<FORMAT, GSN_DOT_TILED, 1>(args))
 		return run_experts<FORMAT, GSN_DOT_ANY, 1>(args, experts, stream);
-	if (tokens > 1 && can_stage<FORMAT>(args, GSN_EXPERT_TOKENS))
-		return run_experts<FORMAT, GSN_DOT_TILED, GSN_EXPERT_TOKENS>(args, experts, stream);
+	if (tokens > 1 && has_room<FORMAT, GSN_EXPERT_SHAPE, FORMAT::TOKENS>(args))
+		return run_experts<FORMAT, GSN_EXPERT_SHAPE, FORMAT::TOKENS>(args, experts, stream);
 	return run_experts<FORMAT, GSN_DOT_TILED, 1>(args, experts, stream);
 }
 

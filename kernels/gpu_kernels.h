@@ -27,12 +27,14 @@ struct gsn_gpu_leaf_range {
 
 /* The scratch of moe_experts: offsets from its first 16-byte boundary, sizes in elements. */
 struct gsn_gpu_moe_layout {
-	uint64_t h;	       /* F32 [pairs, h_stride] */
-	uint64_t mask_locals;  /* I32 [mask_length]: local expert, or GSN_EXPERT_* */
-	uint64_t pair_locals;  /* I32 [pairs]: the same for each pair */
-	uint64_t begin;	       /* U32 [local_experts + 1]: pairs of expert e in `pairs` */
-	uint64_t active;       /* U32 [local_experts]: experts that have pairs, ascending */
-	uint64_t pairs;	       /* U32 [pairs]: kept pairs by expert, ascending in each */
+	uint64_t h;	      /* F32 [pairs, h_stride] */
+	uint64_t mask_locals; /* I32 [mask_length]: local expert, or GSN_EXPERT_* */
+	uint64_t pair_locals; /* I32 [pairs]: the same for each pair */
+	uint64_t numbers;     /* U32 [pairs]: of a pair among those of its expert */
+	uint64_t counts;      /* U32 [local_experts]: pairs of an expert */
+	uint64_t active;      /* U32 [local_experts, 4]: experts that have pairs, ascending: expert,
+			       * begin and end of its pairs, 0 */
+	uint64_t pairs;	      /* U32 [pairs]: kept pairs by expert, ascending in each */
 	uint64_t active_count; /* U32 */
 	uint64_t bytes;	       /* of all, UINT64_MAX when that overflows */
 	uint32_t h_stride;

@@ -27,8 +27,9 @@ struct gsn_gpu_moe_layout gsn_gpu_moe_layout_of(const struct gsn_moe_experts *ar
 	layout.h = take(&layout, h_count);
 	layout.mask_locals = take(&layout, args->mask_length);
 	layout.pair_locals = take(&layout, pairs);
-	layout.begin = take(&layout, (uint64_t)args->local_experts + 1);
-	layout.active = take(&layout, args->local_experts);
+	layout.numbers = take(&layout, pairs);
+	layout.counts = take(&layout, args->local_experts);
+	layout.active = take(&layout, (uint64_t)args->local_experts * 4);
 	layout.pairs = take(&layout, pairs);
 	layout.active_count = take(&layout, 1);
 	layout.bytes += 16; /* the memory given may begin at any multiple of 4 */

@@ -16,12 +16,15 @@ enum {
 
 /*
  * Formats of weights: element type, bits of an element, elements of a chunk, what 16-byte loads a
- * chunk is; scale type where there are scales.
+ * chunk is; scale type where there are scales. TOKENS that go through an expert at once, where
+ * there are several; where its weights are fed through shared memory, rows of a lane and turns
+ * under way.
  */
 struct gsn_f32 {
 	typedef float element;
 	typedef float scale;
 	enum { BITS = 32, CHUNK_BITS = 3, CHUNK = 8, LOADS = 2, SCALED = 0 };
+	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(float code)
 	{
 		return code;
@@ -45,6 +48,7 @@ struct gsn_bf16 {
 	typedef uint16_t element;
 	typedef float scale;
 	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_bf16(code);
@@ -69,6 +73,7 @@ struct gsn_f16 {
 	typedef uint16_t element;
 	typedef float scale;
 	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
 		return gsn_decode_f16(code);
@@ -88,6 +93,7 @@ template <typename SCALE> struct gsn_f8_e4m3 {
 	typedef uint8_t element;
 	typedef SCALE scale;
 	enum { BITS = 8, CHUNK_BITS = 4, CHUNK = 16, LOADS = 1, SCALED = 1 };
+	enum { TOKENS = GSN_SCALED_TOKENS, FED_ROWS = 4, FED_STEPS = 4 };
 	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
 	{
 		return gsn_decode_f8_e4m3(row[k]);
@@ -104,6 +110,7 @@ template <typename SCALE> struct gsn_f4 {
 	typedef uint8_t element;
 	typedef SCALE scale;
 	enum { BITS = 4, CHUNK_BITS = 5, CHUNK = 32, LOADS = 1, SCALED = 1 };
+	enum { TOKENS = GSN_SCALED_TOKENS, FED_ROWS = 4, FED_STEPS = 4 };
 	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
 	{
 		return gsn_decode_f4_e2m1((uint32_t)row[k / 2] >> (k % 2 * 4));
@@ -189,6 +196,27 @@ GSN_DEVICE_FN float gsn_reduce(const float a[8])
 	return gsn_canonical(sum);
 }
 
+template <int ROWS, int TOKENS> GSN_DEVICE_FN void gsn_dot_begin(float a[ROWS][TOKENS][8])
+{
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++)
+#pragma unroll
+			for (int i = 0; i < 8; i++)
+				a[r][t][i] = 0.0f;
+}
+
+template <int ROWS, int TOKENS>
+GSN_DEVICE_FN void gsn_dot_end(float out[ROWS][TOKENS], const float a[ROWS][TOKENS][8])
+{
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+#pragma unroll
+		for (int t = 0; t < TOKENS; t++)
+			out[r][t] = gsn_reduce(a[r][t]);
+}
+
 /* ---- rows that are whole chunks at 16-byte addresses ---- */
 
 /*
@@ -204,14 +232,12 @@ template <typename FORMAT, bool TILED> struct gsn_inputs {
 	};
 };
 
-/* Where element k of a row is in a tiled one, for chunks of 2^chunk_bits elements. */
-GSN_DEVICE_FN uint32_t gsn_tiled_place(uint32_t k, uint32_t chunk_bits)
+/* Which element of a row is at a place, a multiple of 4, of its tiled copy. */
+template <typename FORMAT> GSN_DEVICE_FN uint32_t gsn_tiled_element(uint32_t place)
 {
-	uint32_t turn_mask = (GSN_ROW_LANES << chunk_bits) - 1;
-	uint32_t lane = (k & turn_mask) >> chunk_bits;
-	uint32_t element = k & ((1u << chunk_bits) - 1);
+	const uint32_t turn = GSN_ROW_LANES * FORMAT::CHUNK, four = 4 * GSN_ROW_LANES;
 
-	return (k & ~turn_mask) + element / 4 * 4 * GSN_ROW_LANES + lane * 4 + element % 4;
+	return place / turn * turn + place % four / 4 * FORMAT::CHUNK + place % turn / four * 4;
 }
 
 template <typename FORMAT>
@@ -342,6 +368,12 @@ GSN_DEVICE_FN void gsn_add_turn(float a[ROWS][TOKENS][8], const gsn_chunk<FORMAT
 		gsn_add_plain<FORMAT, quarter, ROWS, TOKENS>(a, chunks, x, k);
 }
 
+/* A block of scales is 2^this chunks. */
+template <typename FORMAT> GSN_DEVICE_FN uint32_t gsn_block_shift(const gsn_matrix &matrix)
+{
+	return FORMAT::SCALED && matrix.scales ? __ffs(matrix.block_k / FORMAT::CHUNK) - 1 : 0;
+}
+
 /* The turns from `turn` on, AHEAD of them. */
 template <typename FORMAT, int ROWS, int AHEAD>
 GSN_DEVICE_FN void gsn_load_turns(gsn_chunk<FORMAT> chunks[AHEAD][ROWS],
@@ -372,8 +404,7 @@ GSN_DEVICE_FN void gsn_add_chunks(float a[ROWS][TOKENS][8], const gsn_row<FORMAT
 {
 	const uint32_t count = matrix.columns / FORMAT::CHUNK;
 	const uint32_t whole = count / (AHEAD * GSN_ROW_LANES) * AHEAD;
-	const uint32_t shift =
-		FORMAT::SCALED && matrix.scales ? __ffs(matrix.block_k / FORMAT::CHUNK) - 1 : 0;
+	const uint32_t shift = gsn_block_shift<FORMAT>(matrix);
 	gsn_chunk<FORMAT> one[AHEAD][ROWS], other[AHEAD][ROWS];
 	const float *x[TOKENS];
 	uint32_t turn = 0;
@@ -470,6 +501,7 @@ enum gsn_dot_shape {
 	GSN_DOT_ANY,	 /* element by element */
 	GSN_DOT_NATURAL, /* the matrix is whole, inputs are natural at 16-byte addresses */
 	GSN_DOT_TILED,	 /* the matrix is whole, inputs are tiled for its format */
+	GSN_DOT_FED,	 /* and weights come through shared memory (moe_feed.kernel.h) */
 };
 
 /*
@@ -489,23 +521,13 @@ GSN_DEVICE_FN void gsn_dot(float out[ROWS][TOKENS], const gsn_row<FORMAT> rows[R
 	const uint32_t lane = threadIdx.x % GSN_ROW_LANES;
 	float a[ROWS][TOKENS][8];
 
-#pragma unroll
-	for (int r = 0; r < ROWS; r++)
-#pragma unroll
-		for (int t = 0; t < TOKENS; t++)
-#pragma unroll
-			for (int i = 0; i < 8; i++)
-				a[r][t][i] = 0.0f;
+	gsn_dot_begin<ROWS, TOKENS>(a);
 	if (SHAPE != GSN_DOT_ANY)
 		gsn_add_chunks<FORMAT, SHAPE == GSN_DOT_TILED, ROWS, TOKENS, ahead>(
 			a, rows, matrix, x, lane);
 	else
 		gsn_add_elements<FORMAT, ROWS, TOKENS>(a, rows, matrix, x, lane);
-#pragma unroll
-	for (int r = 0; r < ROWS; r++)
-#pragma unroll
-		for (int t = 0; t < TOKENS; t++)
-			out[r][t] = gsn_reduce(a[r][t]);
+	gsn_dot_end<ROWS, TOKENS>(out, a);
 }
 
 #endif

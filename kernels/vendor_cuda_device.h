@@ -19,7 +19,8 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_EXPERT_TOKENS = 4,	 /* that go through an expert at once: registers allow it */
+	GSN_SCALED_TOKENS = 2,	 /* that go through an expert at once, its weights with scales, */
+	GSN_PLAIN_TOKENS = 4,	 /* without: registers allow it */
 	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
 	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
 	/*
@@ -29,16 +30,21 @@ enum {
 	 */
 	GSN_DIGEST_AHEAD = 4,
 	GSN_DIGEST_RESIDENT = 4,
-	GSN_STAGED_BYTES = 72 << 10, /* shared memory of a block: a third of what there is */
+	GSN_STAGED_BYTES = 112 << 10, /* shared memory of a block: half of what there is */
 };
+/* How several tokens at once go through an expert (gsn_dot_shape). */
+#define GSN_EXPERT_SHAPE GSN_DOT_FED
+#define GSN_HAS_FETCH	 1 /* copies to shared memory that nobody waits for */
 
 typedef cudaStream_t gpuStream_t;
 #define gpuClearError		     cudaGetLastError
 #define gpuErrorInvalidConfiguration cudaErrorInvalidConfiguration
 
-/* Before a launch with so much shared memory. @return the vendor's code */
+/* Before a launch with so much dynamic shared memory. @return the vendor's code */
 template <typename KERNEL> static int gpuAllowShared(KERNEL kernel, uint32_t bytes)
 {
+	if (bytes <= 48 << 10)
+		return cudaSuccess; /* that much may every kernel have */
 	return (int)cudaFuncSetAttribute(
 		kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
@@ -78,6 +84,27 @@ GSN_DEVICE_FN uint4 gsn_load_streamed(const void *p)
 		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
 		     : "l"(p));
 	return v;
+}
+
+/* 16 bytes from the device's memory to the block's, done when gsn_fetch_wait() says so. */
+GSN_DEVICE_FN void gsn_fetch(void *shared, const void *global)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+		     :
+		     : "r"((unsigned)__cvta_generic_to_shared(shared)), "l"(global)
+		     : "memory");
+}
+
+/* What the lane fetched since the last commit is one group. */
+GSN_DEVICE_FN void gsn_fetch_commit()
+{
+	asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+/* Until no more than the last LEFT groups of the lane are under way. */
+template <int LEFT> GSN_DEVICE_FN void gsn_fetch_wait()
+{
+	asm volatile("cp.async.wait_group %0;" : : "n"(LEFT) : "memory");
 }
 
 /* 16 bytes that other lanes and warps read as well, of the device's or the block's memory. */

@@ -29,13 +29,16 @@
 
 enum {
 	GSN_WARP = 32,
-	GSN_EXPERT_TOKENS = 2,	 /* that go through an expert at once; twice as many spill */
+	GSN_SCALED_TOKENS = 2,	 /* that go through an expert at once; twice as many spill */
+	GSN_PLAIN_TOKENS = 2,	 /* (without scales) */
 	GSN_EXPERT_BLOCKS_1 = 4, /* resident, that registers leave room for: one token at once, */
 	GSN_EXPERT_BLOCKS = 3,	 /* more tokens */
 	GSN_DIGEST_AHEAD = 2,	 /* see vendor_cuda_device.h */
 	GSN_DIGEST_RESIDENT = 8,
 	GSN_STAGED_BYTES = 32 << 10, /* shared memory of a block: half of what there is */
 };
+/* How several tokens at once go through an expert (gsn_dot_shape). */
+#define GSN_EXPERT_SHAPE GSN_DOT_TILED
 
 /*
  * The functions of AMD's device library that HIP's headers up to 5 call for blockIdx, threadIdx,
