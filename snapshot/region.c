@@ -167,8 +167,10 @@ static gpusnap_status reserve_memory(
 	if (s)
 		return s;
 	s = gsn_region_memory_map(registry, region, region->reserved_bytes, 0, err);
-	if (s)
+	if (s) {
+		(void)gsn_region_memory_unmap(registry, region, NULL);
 		ops->release(context, region->address, region->reserved_bytes);
+	}
 	return s;
 }
 
