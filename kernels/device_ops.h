@@ -190,8 +190,9 @@ struct gsn_device_ops {
 	void (*pinned_free)(void *context, void *memory, uint64_t bytes);
 
 	/*
-	 * Touch and page-lock whole pages of anonymous memory (pages.h), and let go of them. Any
-	 * number of threads may call at a time: each does its own part of the work.
+	 * Page-lock whole pages of anonymous memory (pages.h), best touched already, and let go of
+	 * them. Drivers lock one piece at a time, and submit no work meanwhile: let the thread pin
+	 * that submits.
 	 */
 	gpusnap_status (*pin)(void *context, void *memory, uint64_t bytes, gpusnap_error *err);
 	void (*unpin)(void *context, void *memory, uint64_t bytes);

@@ -314,9 +314,7 @@ static gpusnap_status register_memory(
 
 gpusnap_status gsn_gpu_pin(void *context, void *memory, uint64_t bytes, gpusnap_error *err)
 {
-	gpusnap_status status = gsn_pages_touch(GSN_GPU_KIND, memory, bytes, err);
-
-	return status ? status : register_memory(context, memory, bytes, err);
+	return register_memory(context, memory, bytes, err);
 }
 
 void gsn_gpu_unpin(void *context, void *memory, uint64_t bytes)

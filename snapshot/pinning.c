@@ -9,6 +9,7 @@
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
+#include "kernels/pages.h"
 
 enum { THREADS_MAX = 16 };
 
@@ -17,10 +18,11 @@ struct gsn_pinning {
 	size_t count;
 	pthread_t threads[THREADS_MAX];
 	uint32_t thread_count;
-	pthread_mutex_t lock; /* guards what follows, and pinned[] */
+	bool *pinned;	      /* the owner's */
+	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t progress;
-	bool *pinned;
-	size_t next; /* to be pinned */
+	bool *touched;
+	size_t next; /* to be touched */
 	bool stopped;
 	gpusnap_status status; /* of the first failure, which ends the work */
 	gpusnap_error error;
@@ -36,10 +38,23 @@ uint64_t gsn_pin_block_bytes(const struct gsn_pin_job *job, size_t block)
 	return gsn_min(job->bytes - block * job->block_bytes, job->block_bytes);
 }
 
-gpusnap_status gsn_pin_block(const struct gsn_pin_job *job, size_t block, gpusnap_error *err)
+static gpusnap_status touch_block(const struct gsn_pin_job *job, size_t block, gpusnap_error *err)
+{
+	return gsn_pages_touch(job->device->ops->kind, job->memory + block * job->block_bytes,
+		gsn_pin_block_bytes(job, block), err);
+}
+
+static gpusnap_status lock_block(const struct gsn_pin_job *job, size_t block, gpusnap_error *err)
 {
 	return job->device->ops->pin(job->device->context, job->memory + block * job->block_bytes,
 		gsn_pin_block_bytes(job, block), err);
+}
+
+gpusnap_status gsn_pin_block(const struct gsn_pin_job *job, size_t block, gpusnap_error *err)
+{
+	gpusnap_status s = touch_block(job, block, err);
+
+	return s ? s : lock_block(job, block, err);
 }
 
 void gsn_pin_undo(const struct gsn_pin_job *job, bool *pinned)
@@ -65,17 +80,17 @@ static bool begin_block(struct gsn_pinning *p, size_t *ret_block)
 	return go;
 }
 
-static void *pin_blocks(void *argument)
+static void *touch_blocks(void *argument)
 {
 	struct gsn_pinning *p = argument;
 	size_t block;
 
 	while (begin_block(p, &block)) {
 		gpusnap_error err;
-		gpusnap_status s = gsn_pin_block(&p->job, block, &err);
+		gpusnap_status s = touch_block(&p->job, block, &err);
 
 		(void)pthread_mutex_lock(&p->lock);
-		p->pinned[block] = s == GPUSNAP_OK;
+		p->touched[block] = s == GPUSNAP_OK;
 		if (s && !p->status) {
 			p->status = s;
 			p->error = err;
@@ -105,7 +120,7 @@ static int start_threads(struct gsn_pinning *p)
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
 	while (!code && p->thread_count < wanted) {
-		code = pthread_create(&p->threads[p->thread_count], NULL, pin_blocks, p);
+		code = pthread_create(&p->threads[p->thread_count], NULL, touch_blocks, p);
 		p->thread_count += code == 0;
 	}
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -118,9 +133,13 @@ gpusnap_status gsn_pinning_start(const struct gsn_pin_job *job, bool *pinned,
 	struct gsn_pinning *p = gsn_alloc(1, sizeof *p);
 	int code;
 
-	if (!p)
+	if (p)
+		p->touched = gsn_alloc(gsn_pin_block_count(job), sizeof *p->touched);
+	if (!p || !p->touched) {
+		gsn_free(p);
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to pin %zu blocks ahead",
 			gsn_pin_block_count(job));
+	}
 	p->job = *job;
 	p->count = gsn_pin_block_count(job);
 	p->pinned = pinned;
@@ -136,19 +155,32 @@ gpusnap_status gsn_pinning_start(const struct gsn_pin_job *job, bool *pinned,
 	return GPUSNAP_OK;
 }
 
-gpusnap_status gsn_pinning_wait(struct gsn_pinning *p, size_t block, gpusnap_error *err)
+static gpusnap_status wait_for_touch(struct gsn_pinning *p, size_t block, gpusnap_error *err)
 {
 	gpusnap_status status = GPUSNAP_OK;
 
 	(void)pthread_mutex_lock(&p->lock);
-	while (!p->pinned[block] && !p->status)
+	while (!p->touched[block] && !p->status)
 		(void)pthread_cond_wait(&p->progress, &p->lock);
-	if (!p->pinned[block]) {
+	if (!p->touched[block]) {
 		status = p->status;
 		if (err)
 			*err = p->error;
 	}
 	(void)pthread_mutex_unlock(&p->lock);
+	return status;
+}
+
+gpusnap_status gsn_pinning_wait(struct gsn_pinning *p, size_t block, gpusnap_error *err)
+{
+	gpusnap_status status;
+
+	if (p->pinned[block])
+		return GPUSNAP_OK;
+	status = wait_for_touch(p, block, err);
+	if (!status)
+		status = lock_block(&p->job, block, err);
+	p->pinned[block] = status == GPUSNAP_OK;
 	return status;
 }
 
@@ -163,5 +195,6 @@ void gsn_pinning_stop(struct gsn_pinning *p)
 		(void)pthread_join(p->threads[i], NULL);
 	(void)pthread_cond_destroy(&p->progress);
 	(void)pthread_mutex_destroy(&p->lock);
+	gsn_free(p->touched);
 	gsn_free(p);
 }
