@@ -3,8 +3,8 @@
 #define GSN_PINNING_H
 /*
  * Memory that is pinned block by block, in order: threads touch the pages ahead of need, and who
- * waits for a block locks it, and then copies. Drivers lock one piece at a time, whichever thread
- * asks, and with eight that did the first offload of 8 GiB on an H200 fell from 14 to 6 GB/s.
+ * waits for a block locks it, and then copies. Locking gets no faster by more threads, touching
+ * does; where a hypervisor has not backed the memory yet, touching is what takes the time.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,7 +10,7 @@
 #include "formats/base/clock.h"
 #include "tests/bench/bench_gpu.h"
 
-enum { BUFFERS = 64, CYCLES = 4, LINK_ROUNDS = 12 };
+enum { BUFFERS = 64, CYCLES = 5, LINK_ROUNDS = 12 };
 
 #define BUFFER_BYTES ((uint64_t)128 << 20)
 #define STATE_BYTES  (BUFFERS * BUFFER_BYTES)
@@ -83,7 +83,7 @@ static gpusnap_registry *make_state(struct bench_gpu *bench)
 static void cycle(gpusnap_registry *registry, int i)
 {
 	static const char *const what[] = {"first", "second, unchanged", "third, unchanged",
-		"fourth, unchanged, resumed 0.3 s later"};
+		"fourth, unchanged, resumed 0.3 s later", "first again, of another registry"};
 	gpusnap_offload_options options = GPUSNAP_OFFLOAD_OPTIONS_INIT;
 	gpusnap_offload_report offload;
 	gpusnap_resume_report resume;
@@ -92,7 +92,7 @@ static void cycle(gpusnap_registry *registry, int i)
 	options.backing = GPUSNAP_BACKING_ARENA;
 	bench_must(gpusnap_offload(registry, &options, &offload, &err), &err);
 	/* For a while the driver clears what was given back, with the engine that copies. */
-	if (i == CYCLES - 1)
+	if (i == CYCLES - 2)
 		(void)usleep(300000);
 	bench_must(gpusnap_resume(registry, &options, &resume, &err), &err);
 	(void)printf(
@@ -145,8 +145,12 @@ void bench_state(struct bench_gpu *bench, const char *directory)
 
 	measure_link(bench);
 	registry = make_state(bench);
-	for (int i = 0; i < CYCLES; i++)
+	for (int i = 0; i < CYCLES - 1; i++)
 		cycle(registry, i);
+	/* A virtual machine's memory is slow to touch for the first time. Now it has been. */
+	gpusnap_registry_free(registry);
+	registry = make_state(bench);
+	cycle(registry, CYCLES - 1);
 	(void)snprintf(path, sizeof path, "%s/bench_gpu.gsnap", directory);
 	options.replace = true;
 	bench_must(gpusnap_save(registry, path, &options, &saved, &err), &err);
