@@ -18,14 +18,21 @@ struct gsn_xxh {
 	/* `state` is GSN_XXH_STATE_BYTES at a multiple of GSN_XXH_STATE_ALIGN; `ret` gets the
 	 * canonical (big-endian) bytes. data may be NULL when length is 0. */
 	void (*hash)(const void *data, size_t length, uint8_t ret[16]);
+	/*
+	 * The hash of what is copied, with stores that go past the caches and are fenced in the
+	 * end. Source and destination do not overlap; length is more than 0.
+	 */
+	void (*copy)(void *to, const void *from, size_t length, uint8_t ret[16]);
 	void (*reset)(void *state);
 	void (*update)(void *state, const void *data, size_t length);
 	void (*finish)(const void *state, uint8_t ret[16]);
 };
 
 extern const struct gsn_xxh gsn_xxh_baseline;
+void gsn_xxh_copy_baseline(void *to, const void *from, size_t length, uint8_t ret[16]);
 #ifdef __x86_64__
 extern const struct gsn_xxh gsn_xxh_avx2;
+void gsn_xxh_copy_avx2(void *to, const void *from, size_t length, uint8_t ret[16]);
 #endif
 
 /* The fastest that this processor runs. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Body of one build of XXH3-128: the including file defines GSN_XXH_TABLE, and its compiler options
- * say which vector unit xxhash.h uses. No include guard: it is compiled more than once.
+ * Body of one build of XXH3-128: the including file defines GSN_XXH_TABLE, and GSN_XXH_COPY of the
+ * build of xxh_copy_body.h that goes with it, and its compiler options say which vector unit
+ * xxhash.h uses. No include guard: it is compiled more than once.
  */
 #include <string.h>
 
@@ -43,6 +44,7 @@ static void finish(const void *state, uint8_t ret[16])
 
 const struct gsn_xxh GSN_XXH_TABLE = {
 	.hash = hash_once,
+	.copy = GSN_XXH_COPY,
 	.reset = reset,
 	.update = update,
 	.finish = finish,

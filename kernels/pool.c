@@ -137,7 +137,7 @@ static void *worker_main(void *argument)
 	return NULL;
 }
 
-static uint32_t allowed_cpus(void)
+uint32_t gsn_pool_cpus(void)
 {
 	cpu_set_t set;
 	int count = 0;
@@ -174,7 +174,7 @@ gpusnap_status gsn_pool_create(uint32_t threads, struct gsn_pool **ret_pool, gpu
 		return gsn_fail(err, GPUSNAP_E_INVALID,
 			"thread pool: %u threads asked for, at most %d are supported", threads,
 			MAX_THREADS);
-	workers = (threads ? threads : (uint32_t)gsn_min(allowed_cpus(), MAX_THREADS)) - 1;
+	workers = (threads ? threads : (uint32_t)gsn_min(gsn_pool_cpus(), MAX_THREADS)) - 1;
 	pool = gsn_alloc(1, sizeof *pool + workers * sizeof pool->threads[0]);
 	if (!pool)
 		return gsn_fail(

@@ -14,8 +14,9 @@ struct gsn_pool;
 /* Task numbers are 0 .. task_count - 1, each given once. Must not call gsn_pool_run() itself. */
 typedef void (*gsn_pool_fn)(void *argument, uint64_t task);
 
-/* `threads` counts the caller of gsn_pool_run(), so 1 starts none; 0: the CPUs this process may
- * use. */
+/* CPUs that this process may use. */
+uint32_t gsn_pool_cpus(void);
+/* `threads` counts the caller of gsn_pool_run(), so 1 starts none; 0: gsn_pool_cpus(). */
 gpusnap_status gsn_pool_create(uint32_t threads, struct gsn_pool **ret_pool, gpusnap_error *err);
 /* No run may be in progress. NULL is a no-op. */
 void gsn_pool_destroy(struct gsn_pool *pool);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "loader/cached_reads.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
-#include "formats/base/alloc.h"
-#include "formats/base/bytes.h"
-#include "formats/base/fail.h"
+#include "kernels/turns.h"
 #include "loader/gather.h"
 
 typedef gpusnap_status read_fn(const struct gsn_source_file *file, void *bytes, uint64_t length,
@@ -16,11 +13,7 @@ struct reader {
 	struct gsn_load_stage *stage;
 	read_fn *read;
 	const struct gsn_load_slot *slot; /* being filled */
-	pthread_mutex_t lock;		  /* guards all below */
-	uint8_t **scratch;		  /* buffers that no thread holds: a stack */
-	uint32_t scratch_count;
-	gpusnap_status status; /* of the first read that failed */
-	gpusnap_error failure;
+	struct gsn_turns scratch;
 };
 
 uint64_t gsn_cached_reads_memory(const struct gsn_load_stage *stage)
@@ -29,30 +22,6 @@ uint64_t gsn_cached_reads_memory(const struct gsn_load_stage *stage)
 }
 
 /* ---- one run, by a thread of the pool ---- */
-
-/* NULL once a read has failed: what is read after that is of no use. */
-static uint8_t *take_scratch(struct reader *reader)
-{
-	uint8_t *scratch = NULL;
-
-	(void)pthread_mutex_lock(&reader->lock);
-	if (!reader->status)
-		scratch = reader->scratch[--reader->scratch_count];
-	(void)pthread_mutex_unlock(&reader->lock);
-	return scratch;
-}
-
-static void give_back_scratch(
-	struct reader *reader, uint8_t *scratch, gpusnap_status status, const gpusnap_error *err)
-{
-	(void)pthread_mutex_lock(&reader->lock);
-	reader->scratch[reader->scratch_count++] = scratch;
-	if (status && !reader->status) {
-		reader->status = status;
-		reader->failure = *err;
-	}
-	(void)pthread_mutex_unlock(&reader->lock);
-}
 
 static gpusnap_status read_run(const struct reader *reader, const struct gsn_read *read,
 	uint8_t *scratch, gpusnap_error *err)
@@ -76,14 +45,14 @@ static gpusnap_status read_run(const struct reader *reader, const struct gsn_rea
 static void read_task(void *argument, uint64_t task)
 {
 	struct reader *reader = argument;
-	uint8_t *scratch = take_scratch(reader);
+	uint8_t *scratch = gsn_turns_take(&reader->scratch);
 	gpusnap_error err = {0};
 	gpusnap_status st;
 
 	if (!scratch)
 		return;
 	st = read_run(reader, &reader->slot->window.reads[task], scratch, &err);
-	give_back_scratch(reader, scratch, st, &err);
+	gsn_turns_give(&reader->scratch, scratch, st, &err);
 }
 
 /* ---- windows ---- */
@@ -92,14 +61,13 @@ static gpusnap_status fill_window(
 	struct reader *reader, struct gsn_load_slot *slot, gpusnap_error *err)
 {
 	struct gsn_load_stage *stage = reader->stage;
+	gpusnap_status st;
 
 	reader->slot = slot;
 	gsn_pool_run(stage->pool, read_task, reader, slot->window.read_count);
-	if (reader->status) {
-		if (err)
-			*err = reader->failure;
-		return reader->status;
-	}
+	st = gsn_turns_result(&reader->scratch, err);
+	if (st)
+		return st;
 	for (size_t i = 0; i < slot->window.read_count; i++)
 		stage->report->bytes_read += slot->window.reads[i].bytes;
 	return gsn_load_stage_send(stage, slot, err);
@@ -148,22 +116,18 @@ gpusnap_status gsn_cached_reads_run(struct gsn_load_stage *stage, gpusnap_error 
 	struct reader reader = {
 		.stage = stage,
 		.read = mapped ? gsn_source_file_read_mapped : gsn_source_file_read,
-		.scratch = gsn_alloc(stage->threads, sizeof(uint8_t *)),
 	};
-	gpusnap_status st = GPUSNAP_OK;
+	gpusnap_status st = gsn_turns_open(&reader.scratch, stage->threads, err);
 
-	if (!reader.scratch)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u readers", stage->threads);
-	(void)pthread_mutex_init(&reader.lock, NULL); /* cannot fail on Linux */
-	for (; reader.scratch_count < stage->threads; reader.scratch_count++)
-		reader.scratch[reader.scratch_count] =
-			stage->reader_memory + reader.scratch_count * stage->limits.read_bytes;
+	if (st)
+		return st;
+	for (uint32_t i = 0; i < stage->threads; i++)
+		gsn_turns_add(&reader.scratch, stage->reader_memory + i * stage->limits.read_bytes);
 	describe(stage, mapped);
 	if (mapped)
 		st = map_files(stage->job->checkpoint, err);
 	if (!st)
 		st = fill_windows(&reader, err);
-	(void)pthread_mutex_destroy(&reader.lock);
-	gsn_free((void *)reader.scratch);
+	gsn_turns_close(&reader.scratch);
 	return st;
 }

@@ -22,10 +22,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 
-/* A file with at least this share of its pages in memory is read faster from there. */
-enum { MOSTLY_CACHED_PERCENT = 75, RESIDENCY_SAMPLES = 64 };
-
-enum { SECTOR_BYTES = 512 };
+enum { RESIDENCY_SAMPLES = 64, SECTOR_BYTES = 512 };
 
 /* What is known of a file system before anything is tried. */
 enum fs_nature {
@@ -217,22 +214,38 @@ int gsn_cached_percent(int fd)
 	return percent >= 0 ? percent : sample_residency(fd, (uint64_t)file.st_size);
 }
 
+static void say_better_cached(struct gsn_direct_choice *choice)
+{
+	(void)snprintf(
+		choice->why, sizeof choice->why, "%s is better used cached", choice->file_system);
+}
+
+static int cached_percent(int fd, struct gsn_direct_choice *choice)
+{
+	int percent = gsn_cached_percent(fd);
+
+	(void)snprintf(
+		choice->why, sizeof choice->why, "%d%% of the file is in the page cache", percent);
+	return percent;
+}
+
+int gsn_direct_resident(int fd, struct gsn_direct_choice *ret_choice)
+{
+	*ret_choice = (struct gsn_direct_choice){.alignment_source = ""};
+	if (look_at_fs(fd, ret_choice) != FS_IN_MEMORY)
+		return cached_percent(fd, ret_choice);
+	say_better_cached(ret_choice);
+	return 100;
+}
+
 static bool stays_cached(
 	int fd, bool writing, enum fs_nature nature, struct gsn_direct_choice *choice)
 {
-	int percent;
-
 	if (nature != FS_UNKNOWN) {
-		(void)snprintf(choice->why, sizeof choice->why, "%s is better used cached",
-			choice->file_system);
+		say_better_cached(choice);
 		return true;
 	}
-	percent = writing ? -1 : gsn_cached_percent(fd);
-	if (percent < MOSTLY_CACHED_PERCENT)
-		return false;
-	(void)snprintf(
-		choice->why, sizeof choice->why, "%d%% of the file is in the page cache", percent);
-	return true;
+	return !writing && cached_percent(fd, choice) >= GSN_MOSTLY_CACHED_PERCENT;
 }
 
 gpusnap_status gsn_direct_choose(int fd, const char *name, gpusnap_io_direct wanted,

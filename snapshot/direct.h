@@ -28,6 +28,15 @@ struct gsn_direct_choice {
 gpusnap_status gsn_direct_choose(int fd, const char *name, gpusnap_io_direct wanted,
 	struct gsn_direct_choice *ret_choice, gpusnap_error *err);
 
+/* A file with at least this share of its pages in memory is read faster from there. */
+enum { GSN_MOSTLY_CACHED_PERCENT = 75 };
+
+/*
+ * How much of the file a read copies from memory, in percent; -1 when it cannot be told. The file
+ * is left as it is; fills file_system and why.
+ */
+int gsn_direct_resident(int fd, struct gsn_direct_choice *ret_choice);
+
 /* Share of the file's pages that are in memory, 0 to 100; -1 when it cannot be told. */
 int gsn_cached_percent(int fd);
 

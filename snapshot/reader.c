@@ -133,14 +133,6 @@ gpusnap_status gsn_reader_open_file(struct gsn_reader *reader, const struct gsn_
 	return open_buffers(reader, file, source, segments, count, held, io, err);
 }
 
-static void mark_needed(const gpusnap_snapshot *snapshot, const struct gsn_segment *segments,
-	size_t count, bool needed[GSN_LINKS_MAX])
-{
-	for (size_t i = 0; i < count; i++)
-		if (segments[i].bytes)
-			needed[gsn_snapshot_link_of(snapshot, segments[i].file_offset)] = true;
-}
-
 /* Files that no segment lies in stay closed, but for the first, which may be needed as a probe. */
 static gpusnap_status open_sources(struct gsn_reader *reader, const gpusnap_snapshot *snapshot,
 	const bool needed[GSN_LINKS_MAX], gpusnap_io_direct wanted,
@@ -169,10 +161,10 @@ gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot
 	uint32_t held, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	struct gsn_direct_choice choice = {0};
-	bool needed[GSN_LINKS_MAX] = {false};
+	bool needed[GSN_LINKS_MAX];
 	gpusnap_status status;
 
-	mark_needed(snapshot, segments, count, needed);
+	gsn_snapshot_mark_links(snapshot, segments, count, needed);
 	status = open_sources(reader, snapshot, needed, io->direct, &choice, err);
 	if (status)
 		return status;

@@ -2,7 +2,8 @@
 /*
  * The pipeline of a restore: blocks are read from the file, copied to the device on one stream, and
  * what has arrived whole is digested there on another, so that reading, copying and proving
- * overlap. At the end every leaf's live digest is held against the file's table.
+ * overlap; memory that the host addresses is filled without it (host_refill.h). At the end every
+ * leaf's live digest is held against the file's table.
  */
 #include "snapshot/restore.h"
 
@@ -14,6 +15,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/fail.h"
 #include "kernels/device_calls.h"
+#include "snapshot/host_refill.h"
 #include "snapshot/io_options.h"
 #include "snapshot/ranges.h"
 #include "snapshot/reader.h"
@@ -104,11 +106,21 @@ static gpusnap_status collect_segments(struct refill *r, struct gsn_region *cons
 
 /* ---- opening and closing ---- */
 
+static gpusnap_status make_table(struct refill *r, gpusnap_error *err)
+{
+	uint64_t leaf_count = gpusnap_snapshot_seal(r->snapshot)->leaf_count;
+
+	r->live = gsn_alloc((size_t)leaf_count, sizeof *r->live);
+	if (!r->live)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory for %" PRIu64 " leaf digests", leaf_count);
+	return GPUSNAP_OK;
+}
+
 static gpusnap_status refill_open(
 	struct refill *r, const gpusnap_io_options *io, gpusnap_error *err)
 {
 	gpusnap_device *device = r->registry->device;
-	uint64_t leaf_count = gpusnap_snapshot_seal(r->snapshot)->leaf_count;
 	gpusnap_status status = gsn_reader_open(&r->reader, r->snapshot, &r->registry->staging,
 		r->segments, r->segment_count, HELD, io, err);
 
@@ -118,14 +130,8 @@ static gpusnap_status refill_open(
 		status = r->ops->stream_create(device->context, &r->digesting, err);
 	for (int i = 0; i < HELD && !status; i++)
 		status = r->ops->event_create(device->context, &r->held[i].copied, err);
-	if (status)
-		return status;
-	r->live = gsn_alloc((size_t)leaf_count, sizeof *r->live);
-	if (!r->live)
-		return gsn_fail(
-			err, GPUSNAP_E_NOMEM, "no memory for %" PRIu64 " leaf digests", leaf_count);
 	r->to_copy = r->to_digest = (struct gsn_cursor){r->segments, r->segment_count, 0, 0};
-	return GPUSNAP_OK;
+	return status;
 }
 
 /* Streams first: their work reads the staging ring and writes the digests. */
@@ -293,11 +299,10 @@ static gpusnap_status fail_leaf(
 		at.path, leaf->segment->name, leaf->index, leaf->bytes, at.offset);
 }
 
-/* Once more from the file to the device: a fault on the way may have been a passing one. */
-static gpusnap_status repeat_leaf(struct refill *r, const struct leaf *leaf,
+static gpusnap_status repeat_through(struct refill *r, uint8_t *memory, const struct leaf *leaf,
 	const gpusnap_digest *expected, gpusnap_error *err)
 {
-	uint8_t *memory = gsn_staging_slot(&r->reader.staging, 0);
+	const gpusnap_device *device = r->registry->device;
 	struct gsn_leaf_range range = {
 		.address = leaf->segment->address + leaf->offset, .bytes = leaf->bytes};
 	gpusnap_digest staged, live;
@@ -308,14 +313,26 @@ static gpusnap_status repeat_leaf(struct refill *r, const struct leaf *leaf,
 	if (status)
 		return status;
 	staged = gpusnap_digest_of(memory, (size_t)leaf->bytes);
-	status = r->ops->copy(r->copying, GSN_HOST_TO_DEVICE, range.address,
+	status = gsn_device_copy_sync(device, GSN_HOST_TO_DEVICE, range.address,
 		gsn_host_address(memory), leaf->bytes, err);
 	if (!status)
-		status = r->ops->digest(r->copying, &range, 1, err);
-	if (!status)
-		status = r->ops->stream_sync(r->copying, err);
+		status = gsn_device_digest_sync(device, &range, 1, err);
 	if (!status && !gpusnap_digest_equal(live, *expected))
 		status = fail_leaf(r, leaf, gpusnap_digest_equal(staged, *expected), err);
+	return status;
+}
+
+/* Once more from the file to the device: a fault on the way may have been a passing one. */
+static gpusnap_status repeat_leaf(struct refill *r, const struct leaf *leaf,
+	const gpusnap_digest *expected, gpusnap_error *err)
+{
+	uint8_t *memory = gsn_alloc(1, GPUSNAP_LEAF_BYTES);
+	gpusnap_status status;
+
+	if (!memory)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to read a leaf again");
+	status = repeat_through(r, memory, leaf, expected, err);
+	gsn_free(memory);
 	return status;
 }
 
@@ -351,6 +368,37 @@ static gpusnap_status prove(struct refill *r, gpusnap_error *err)
 	return status;
 }
 
+static uint64_t sum_bytes(const struct refill *r)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < r->segment_count; i++)
+		bytes += r->segments[i].bytes;
+	return bytes;
+}
+
+static gpusnap_status fill(struct refill *r, const gpusnap_io_options *io,
+	gpusnap_io_report *ret_report, gpusnap_error *err)
+{
+	const struct gsn_host_refill job = {
+		.snapshot = r->snapshot,
+		.segments = r->segments,
+		.segment_count = r->segment_count,
+		.live = r->live,
+		.staging = &r->registry->staging,
+		.io = io,
+	};
+	gpusnap_status status;
+
+	if (r->ops->caps & GSN_CAP_HOST_ADDRESSABLE)
+		return gsn_host_refill(&job, ret_report, err);
+	status = refill_open(r, io, err);
+	if (!status)
+		status = take_blocks(r, err);
+	*ret_report = r->reader.report;
+	return status;
+}
+
 gpusnap_status gsn_restore_regions(gpusnap_registry *registry, gpusnap_snapshot *snapshot,
 	struct gsn_region *const *regions, size_t count, const gpusnap_io_options *io,
 	gpusnap_io_report *ret_report, gpusnap_error *err)
@@ -363,19 +411,20 @@ gpusnap_status gsn_restore_regions(gpusnap_registry *registry, gpusnap_snapshot 
 		.reader = GSN_READER_INIT,
 	};
 	gpusnap_io_options resolved;
+	gpusnap_io_report report;
 	gpusnap_status status = gsn_io_options_resolve(io, &resolved, err);
 
 	if (!status)
 		status = collect_segments(&r, regions, count, err);
 	if (!status)
-		status = refill_open(&r, &resolved, err);
+		status = make_table(&r, err);
 	if (!status)
-		status = take_blocks(&r, err);
+		status = fill(&r, &resolved, &report, err);
 	if (!status)
 		status = prove(&r, err);
 	if (!status && ret_report) {
-		*ret_report = r.reader.report;
-		ret_report->bytes = r.reader.bytes_total;
+		*ret_report = report;
+		ret_report->bytes = sum_bytes(&r);
 		ret_report->seconds = gsn_clock_seconds() - start;
 	}
 	refill_close(&r);

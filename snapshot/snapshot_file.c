@@ -39,9 +39,9 @@ static gpusnap_status read_at(const gpusnap_snapshot *snapshot, void *memory, ui
 			return gsn_fail_os(err, GPUSNAP_E_IO, errno, "read at %" PRIu64 ": %s",
 				offset + done, strerror(errno));
 		if (got == 0)
-			return gsn_fail_at(err, GPUSNAP_E_IO, offset + done,
+			return gsn_fail_at(err, GPUSNAP_E_CORRUPT, offset + done,
 				"ends at %" PRIu64 " although it had %" PRIu64
-				" bytes when it was opened",
+				" bytes when it was opened: truncated since",
 				offset + done, snapshot->file_bytes);
 		done += (uint64_t)got;
 	}
@@ -525,17 +525,33 @@ gpusnap_status gsn_snapshot_reopen(const gpusnap_snapshot *snapshot, gpusnap_io_
 	return GPUSNAP_OK;
 }
 
-gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
+void gsn_snapshot_mark_links(const gpusnap_snapshot *snapshot, const struct gsn_segment *segments,
+	size_t count, bool ret_needed[GSN_LINKS_MAX])
+{
+	memset(ret_needed, 0, GSN_LINKS_MAX * sizeof *ret_needed);
+	for (size_t i = 0; i < count; i++)
+		if (segments[i].bytes)
+			ret_needed[gsn_snapshot_link_of(snapshot, segments[i].file_offset)] = true;
+}
+
+gpusnap_status gsn_snapshot_read(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
 	uint64_t bytes, gpusnap_error *err)
 {
 	uint32_t at = gsn_snapshot_link_of(snapshot, place);
 	const gpusnap_snapshot *link = snapshot->links[at];
-	uint64_t offset = place - snapshot->bases[at];
-	gpusnap_status status;
+	gpusnap_status status = read_at(link, memory, bytes, place - snapshot->bases[at], err);
 
-	(void)posix_fadvise(link->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-	status = read_at(link, memory, bytes, offset, err);
 	if (status)
 		gsn_error_prefix(err, "'%s'", link->path);
 	return status;
+}
+
+gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
+	uint64_t bytes, gpusnap_error *err)
+{
+	uint32_t at = gsn_snapshot_link_of(snapshot, place);
+
+	(void)posix_fadvise(snapshot->links[at]->fd, (off_t)(place - snapshot->bases[at]),
+		(off_t)bytes, POSIX_FADV_DONTNEED);
+	return gsn_snapshot_read(snapshot, place, memory, bytes, err);
 }

@@ -82,6 +82,12 @@ uint64_t gsn_snapshot_leaf_place(
  */
 gpusnap_status gsn_snapshot_reopen(const gpusnap_snapshot *snapshot, gpusnap_io_direct wanted,
 	int *ret_fd, struct gsn_direct_choice *ret_choice, gpusnap_error *err);
+/* Which links' files segments lie in. */
+void gsn_snapshot_mark_links(const gpusnap_snapshot *snapshot, const struct gsn_segment *segments,
+	size_t count, bool ret_needed[GSN_LINKS_MAX]);
+/* Read a piece of one link's file through the page cache. Any number of threads may. */
+gpusnap_status gsn_snapshot_read(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
+	uint64_t bytes, gpusnap_error *err);
 /* Read a piece again, around what an earlier read left in the page cache where possible. */
 gpusnap_status gsn_snapshot_reread(const gpusnap_snapshot *snapshot, uint64_t place, void *memory,
 	uint64_t bytes, gpusnap_error *err);

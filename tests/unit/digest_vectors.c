@@ -67,6 +67,22 @@ static void check_table(
 	ck_assert_msg(gpusnap_digest_equal(digest, expected), "in two pieces, length %zu", length);
 }
 
+/* Copied and hashed in one pass, to every place in a cache line, and not a byte beside. */
+static void check_copy(
+	const struct gsn_xxh *table, const uint8_t *data, size_t length, gpusnap_digest expected)
+{
+	static uint8_t copies[ROOM + 2 * 64];
+	uint8_t *to = copies + 1 + length * 7 % 64;
+	gpusnap_digest digest;
+
+	to[-1] = to[length] = 0x5a;
+	table->copy(to, data, length, digest.bytes);
+	ck_assert_msg(gpusnap_digest_equal(digest, expected), "copied, length %zu", length);
+	ck_assert_mem_eq(to, data, length);
+	ck_assert_uint_eq(to[-1], 0x5a);
+	ck_assert_uint_eq(to[length], 0x5a);
+}
+
 static void check(const uint8_t *data, size_t length)
 {
 	gpusnap_digest expected = oracle(data, length);
@@ -75,8 +91,11 @@ static void check(const uint8_t *data, size_t length)
 	size_t count = tables(builds);
 
 	ck_assert_msg(gpusnap_digest_equal(digest, expected), "length %zu", length);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		check_table(builds[i], data, length, expected);
+		if (length)
+			check_copy(builds[i], data, length, expected);
+	}
 }
 
 START_TEST(every_length_to_4160_is_bit_equal_to_the_library)
