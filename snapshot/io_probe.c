@@ -26,7 +26,7 @@ static gpusnap_status probe_ring(const struct gsn_commit *commit, gpusnap_io_opt
 	if (!status)
 		status = gsn_ring_open(options, commit->fd, staging.memory,
 			gsn_staging_bytes(&staging), &ring, ret_report, err);
-	gsn_ring_close(ring);
+	(void)gsn_ring_close(ring); /* nothing was asked of it */
 	gsn_staging_close(&staging);
 	return status;
 }

@@ -176,8 +176,10 @@ gpusnap_status gsn_reader_open(struct gsn_reader *reader, const gpusnap_snapshot
 
 void gsn_reader_close(struct gsn_reader *reader)
 {
-	gsn_ring_close(reader->ring);
-	gsn_staging_close(&reader->staging);
+	if (gsn_ring_close(reader->ring))
+		gsn_staging_close(&reader->staging);
+	else
+		gsn_staging_abandon(&reader->staging);
 	for (uint32_t i = 0; !reader->borrowed && i < reader->source_count; i++)
 		if (reader->sources[i].fd >= 0)
 			(void)close(reader->sources[i].fd);

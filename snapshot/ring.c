@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
@@ -25,7 +26,12 @@
 /* A request may be told EINTR or EAGAIN this often in a row before that becomes its failure. */
 #define ATTEMPTS_MAX 64u
 
-enum { REFUSALS_BYTES = 240 };
+enum {
+	REFUSALS_BYTES = 240,
+	/* A second in all. */
+	CLOSE_REFUSALS_MAX = 500,
+	CLOSE_PAUSE_NS = 2000000,
+};
 
 struct gsn_ring_part gsn_ring_part(const struct gsn_ring_slot *slot)
 {
@@ -47,21 +53,39 @@ static bool fd_is_direct(int fd)
 	return flags >= 0 && (flags & O_DIRECT);
 }
 
-void gsn_ring_close(struct gsn_ring *ring)
+/*
+ * What cannot be waited for now may be in a moment: short of memory, the kernel refuses the call.
+ * False when it goes on refusing.
+ */
+static bool drain(struct gsn_ring *ring)
 {
+	static const struct timespec pause = {.tv_nsec = CLOSE_PAUSE_NS};
+	unsigned refusals = 0;
 	struct gsn_ring_slot *slot;
 	int64_t result;
 
-	if (!ring)
-		return;
-	while (ring->in_flight) {
-		if (ring->engine->reap(ring, &slot, &result, NULL))
-			break;
-		ring->in_flight--;
+	while (ring->in_flight && refusals < CLOSE_REFUSALS_MAX) {
+		if (ring->engine->reap(ring, &slot, &result, NULL) == GPUSNAP_OK) {
+			ring->in_flight--;
+			refusals = 0;
+		} else if (++refusals < CLOSE_REFUSALS_MAX) {
+			(void)nanosleep(&pause, NULL);
+		}
 	}
-	ring->engine->close(ring);
+	return !ring->in_flight;
+}
+
+bool gsn_ring_close(struct gsn_ring *ring)
+{
+	bool drained;
+
+	if (!ring)
+		return true;
+	drained = drain(ring);
+	drained = ring->engine->close(ring) || drained;
 	gsn_free(ring->slots);
 	gsn_free(ring);
+	return drained;
 }
 
 static bool is_passing(int64_t result)

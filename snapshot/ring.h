@@ -42,7 +42,8 @@ struct gsn_ring_engine {
 	const char *name;
 	/* Set up and prove it with a real read of `probe_fd`; E_UNSUPPORTED when it will not do. */
 	gpusnap_status (*open)(struct gsn_ring *ring, int probe_fd, gpusnap_error *err);
-	void (*close)(struct gsn_ring *ring);
+	/* True: nothing is in flight any more, whatever was. */
+	bool (*close)(struct gsn_ring *ring);
 	/* Register [memory, memory+bytes) for fixed I/O; false: plain requests are used. */
 	bool (*register_memory)(struct gsn_ring *ring, void *memory, uint64_t bytes);
 	gpusnap_status (*submit)(
@@ -66,7 +67,11 @@ gpusnap_status gsn_ring_open(const gpusnap_io_options *options, int probe_fd, vo
 gpusnap_status gsn_ring_open_engine(const struct gsn_ring_engine *engine,
 	const gpusnap_io_options *options, int probe_fd, void *memory, uint64_t memory_bytes,
 	struct gsn_ring **out, gpusnap_io_report *ret_report, gpusnap_error *err);
-void gsn_ring_close(struct gsn_ring *ring); /* waits for what is in flight; takes NULL */
+/*
+ * Waits for what is in flight. False when that cannot be waited for: the memory of requests may be
+ * read or written until the process ends, so nobody may have it again. Takes NULL.
+ */
+bool gsn_ring_close(struct gsn_ring *ring);
 /* At most options.depth in flight: E_LIMIT beyond; reap first. */
 gpusnap_status gsn_ring_submit(
 	struct gsn_ring *ring, const struct gsn_ring_request *request, gpusnap_error *err);

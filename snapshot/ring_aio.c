@@ -76,15 +76,15 @@ static gpusnap_status aio_reap(struct gsn_ring *ring, struct gsn_ring_slot **ret
 }
 
 /* io_destroy() waits for what is in flight. */
-static void aio_close(struct gsn_ring *ring)
+static bool aio_close(struct gsn_ring *ring)
 {
 	struct aio_state *state = ring->state;
+	bool waited = !state->context || syscall(SYS_io_destroy, state->context) == 0;
 
-	if (state->context)
-		(void)syscall(SYS_io_destroy, state->context);
 	gsn_free(state->answered);
 	gsn_free(state);
 	ring->state = NULL;
+	return waited;
 }
 
 static gpusnap_status set_up(
@@ -112,7 +112,7 @@ static gpusnap_status aio_open(struct gsn_ring *ring, int probe_fd, gpusnap_erro
 	if (!status)
 		status = gsn_ring_probe(ring, probe_fd, "Linux AIO", err);
 	if (status)
-		aio_close(ring);
+		(void)aio_close(ring);
 	return status;
 }
 

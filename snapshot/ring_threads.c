@@ -106,7 +106,8 @@ static int start_workers(struct threads_state *state, uint32_t wanted)
 	return state->worker_count ? 0 : result;
 }
 
-static void threads_close(struct gsn_ring *ring)
+/* The workers do what is in the queue before they end. */
+static bool threads_close(struct gsn_ring *ring)
 {
 	struct threads_state *state = ring->state;
 
@@ -123,6 +124,7 @@ static void threads_close(struct gsn_ring *ring)
 	gsn_free(state->done.jobs);
 	gsn_free(state);
 	ring->state = NULL;
+	return true;
 }
 
 static gpusnap_status probe(int probe_fd, gpusnap_error *err)
@@ -161,7 +163,7 @@ static gpusnap_status threads_open(struct gsn_ring *ring, int probe_fd, gpusnap_
 	result = state->todo.jobs && state->done.jobs ? start_workers(state, workers) : ENOMEM;
 	if (!result)
 		return GPUSNAP_OK;
-	threads_close(ring);
+	(void)threads_close(ring);
 	return gsn_fail_os(err, result == ENOMEM ? GPUSNAP_E_NOMEM : GPUSNAP_E_LIMIT, result,
 		"I/O workers: cannot start one: %s", strerror(result));
 }

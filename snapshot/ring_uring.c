@@ -128,7 +128,8 @@ static gpusnap_status uring_reap(struct gsn_ring *ring, struct gsn_ring_slot **r
 	return GPUSNAP_OK;
 }
 
-static void uring_close(struct gsn_ring *ring)
+/* Requests that are still in flight go on without the ring. */
+static bool uring_close(struct gsn_ring *ring)
 {
 	struct uring_state *state = ring->state;
 
@@ -138,6 +139,7 @@ static void uring_close(struct gsn_ring *ring)
 	io_uring_queue_exit(&state->ring);
 	gsn_free(state);
 	ring->state = NULL;
+	return false;
 }
 
 static gpusnap_status uring_open(struct gsn_ring *ring, int probe_fd, gpusnap_error *err)
@@ -158,7 +160,7 @@ static gpusnap_status uring_open(struct gsn_ring *ring, int probe_fd, gpusnap_er
 	ring->state = state;
 	status = gsn_ring_probe(ring, probe_fd, "io_uring", err);
 	if (status) {
-		uring_close(ring);
+		(void)uring_close(ring);
 		return status;
 	}
 	/* Refused, it is named by its descriptor like any other. */

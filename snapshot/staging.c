@@ -126,6 +126,12 @@ void gsn_staging_close(struct gsn_staging *staging)
 	*staging = (struct gsn_staging)GSN_STAGING_INIT;
 }
 
+void gsn_staging_abandon(struct gsn_staging *staging)
+{
+	gsn_free(staging->free_slots);
+	*staging = (struct gsn_staging)GSN_STAGING_INIT;
+}
+
 uint64_t gsn_staging_bytes(const struct gsn_staging *staging)
 {
 	return staging->slot_bytes * staging->slot_count;

@@ -49,6 +49,8 @@ gpusnap_status gsn_staging_open(struct gsn_staging *staging, struct gsn_staging_
 	gpusnap_io_options *io, uint32_t extra, uint64_t total_bytes, gpusnap_error *err);
 /* A no-op on GSN_STAGING_INIT. */
 void gsn_staging_close(struct gsn_staging *staging);
+/* Instead of closing it: the memory stays taken, since somebody may still write to it. */
+void gsn_staging_abandon(struct gsn_staging *staging);
 uint64_t gsn_staging_bytes(const struct gsn_staging *staging);
 uint8_t *gsn_staging_slot(const struct gsn_staging *staging, uint32_t slot);
 /* Take a free slot; false when there is none. */

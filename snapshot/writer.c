@@ -90,12 +90,16 @@ static gpusnap_status writer_open(struct writer *w, gpusnap_error *err)
 /* The ring and the stream wait for what they have in hand before its memory goes. */
 static void writer_close(struct writer *w)
 {
-	gsn_ring_close(w->ring);
+	bool drained = gsn_ring_close(w->ring);
+
 	w->ops->stream_destroy(w->stream);
 	for (int i = 0; i < AHEAD; i++)
 		w->ops->event_destroy(w->blocks[i].copied);
 	gsn_leaf_hash_close(&w->hash);
-	gsn_staging_close(&w->staging);
+	if (drained)
+		gsn_staging_close(&w->staging);
+	else
+		gsn_staging_abandon(&w->staging);
 }
 
 /* ---- started ---- */

@@ -10,6 +10,8 @@
 
 #include <gpusnap/snapshot.h>
 
+#include "formats/base/fail.h"
+#include "snapshot/registry_state.h"
 #include "snapshot/ring_state.h"
 #include "snapshot/save.h"
 #include "tests/support/live_state.h"
@@ -31,6 +33,8 @@ static struct {
 	int64_t answer;
 	bool persistent, met;
 } fault;
+
+static unsigned refusals; /* so many waits are refused before the next one is not */
 
 static bool due(void)
 {
@@ -59,9 +63,9 @@ static gpusnap_status open_ring(struct gsn_ring *ring, int probe_fd, gpusnap_err
 	return gsn_ring_uring.open(ring, probe_fd, err);
 }
 
-static void close_ring(struct gsn_ring *ring)
+static bool close_ring(struct gsn_ring *ring)
 {
-	gsn_ring_uring.close(ring);
+	return gsn_ring_uring.close(ring);
 }
 
 static bool register_memory(struct gsn_ring *ring, void *memory, uint64_t bytes)
@@ -77,8 +81,13 @@ static gpusnap_status submit(struct gsn_ring *ring, struct gsn_ring_slot *slot, 
 static gpusnap_status reap(struct gsn_ring *ring, struct gsn_ring_slot **ret_slot,
 	int64_t *ret_result, gpusnap_error *err)
 {
-	gpusnap_status status = gsn_ring_uring.reap(ring, ret_slot, ret_result, err);
+	gpusnap_status status;
 
+	if (refusals && ring->in_flight) { /* not of the probe */
+		refusals--;
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "io_uring: wait: refused");
+	}
+	status = gsn_ring_uring.reap(ring, ret_slot, ret_result, err);
 	if (!status && due())
 		*ret_result = changed(*ret_result);
 	return status;
@@ -193,6 +202,32 @@ START_TEST(each_completion_is_retried_or_reported)
 }
 END_TEST
 
+/* The memory of a request that may still be on its way is nobody's any more. */
+START_TEST(memory_is_not_used_again_while_requests_may_be_under_way)
+{
+	struct fixture f = {.met = 0};
+	gpusnap_error err;
+
+	tempdir_make(f.folder, root);
+	tempdir_join(f.path, f.folder, "state.gsnap");
+	ck_ok(gpusnap_device_open("host", &f.device, &err));
+	live_random(&f.state, f.device, 85);
+	refusals = 20;
+	ck_fails(save(&f, &f.state, false, &err), GPUSNAP_E_NOMEM, "refused");
+	ck_assert_uint_eq(refusals, 0);
+	ck_assert_ptr_nonnull(f.state.registry->staging.kept);
+	refusals = 1000000;
+	ck_fails(save(&f, &f.state, false, &err), GPUSNAP_E_NOMEM, "refused");
+	ck_assert_uint_gt(refusals, 0);
+	ck_assert_ptr_null(f.state.registry->staging.kept);
+	refusals = 0;
+	ck_ok(save(&f, &f.state, false, &err));
+	ck_assert(holds(&f, &f.state));
+	live_close(&f.state);
+	gpusnap_device_close(f.device);
+}
+END_TEST
+
 /* Where io_uring is not allowed there is nothing to be completed. */
 static bool has_uring(void)
 {
@@ -209,7 +244,10 @@ static bool has_uring(void)
 
 int main(void)
 {
-	const TTest *const tests[] = {each_completion_is_retried_or_reported};
+	const TTest *const tests[] = {
+		each_completion_is_retried_or_reported,
+		memory_is_not_used_again_while_requests_may_be_under_way,
+	};
 	int result = 77;
 
 	tempdir_make(root, "/dev/shm");

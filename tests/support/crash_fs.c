@@ -381,9 +381,10 @@ static gpusnap_status engine_open(struct gsn_ring *ring, int probe_fd, gpusnap_e
 	return GPUSNAP_OK;
 }
 
-static void engine_close(struct gsn_ring *ring)
+static bool engine_close(struct gsn_ring *ring)
 {
 	of_ring(ring)->waiting_count = 0;
+	return true;
 }
 
 static bool engine_register(struct gsn_ring *ring, void *memory, uint64_t bytes)

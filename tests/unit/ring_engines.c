@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "formats/base/fail.h"
 #include "snapshot/io_options.h"
 #include "snapshot/ring_state.h"
 #include "tests/support/refuse_syscalls.h"
@@ -115,7 +116,7 @@ START_TEST(what_is_written_is_read_back)
 	move_file(ring, GSN_RING_WRITE, fd, memory);
 	move_file(ring, GSN_RING_READ, fd, memory + FILE_BYTES);
 	ck_assert_int_eq(memcmp(memory, memory + FILE_BYTES, FILE_BYTES), 0);
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -138,7 +139,7 @@ START_TEST(read_over_the_end_gives_what_is_there)
 	ck_assert_ptr_eq(completion.tag, &request);
 	ck_assert_int_eq(completion.status, GPUSNAP_OK);
 	ck_assert_uint_eq(completion.done, 10000 - 4096);
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -159,7 +160,7 @@ START_TEST(a_failed_request_brings_its_errno)
 	ck_ok(gsn_ring_wait(ring, &completion, &err));
 	ck_assert_int_eq(completion.status, GPUSNAP_E_IO);
 	ck_assert_int_eq(completion.os_errno, EBADF);
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -180,7 +181,7 @@ START_TEST(more_than_the_depth_is_refused)
 	for (int i = 0; i < DEPTH; i++)
 		ck_ok(gsn_ring_submit(ring, &request, &err));
 	ck_fails(gsn_ring_submit(ring, &request, &err), GPUSNAP_E_LIMIT, "4 requests");
-	gsn_ring_close(ring); /* waits for the four */
+	ck_assert(gsn_ring_close(ring)); /* waits for the four */
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -191,6 +192,9 @@ static struct script {
 	uint32_t asked; /* parts submitted so far */
 	struct gsn_ring_part parts[80];
 	struct gsn_ring_slot *slot;
+	unsigned refusals; /* reaps that are refused before one is not */
+	unsigned reaped;
+	bool drains; /* closing waits */
 } script;
 
 static gpusnap_status script_open(struct gsn_ring *ring, int probe_fd, gpusnap_error *err)
@@ -201,9 +205,10 @@ static gpusnap_status script_open(struct gsn_ring *ring, int probe_fd, gpusnap_e
 	return GPUSNAP_OK;
 }
 
-static void script_close(struct gsn_ring *ring)
+static bool script_close(struct gsn_ring *ring)
 {
 	(void)ring;
+	return script.drains;
 }
 
 static bool script_register(struct gsn_ring *ring, void *memory, uint64_t bytes)
@@ -227,7 +232,11 @@ static gpusnap_status script_reap(struct gsn_ring *ring, struct gsn_ring_slot **
 	int64_t *ret_result, gpusnap_error *err)
 {
 	(void)ring;
-	(void)err;
+	if (script.refusals) {
+		script.refusals--;
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "refused");
+	}
+	script.reaped++;
 	*ret_slot = script.slot;
 	*ret_result = script.results[script.asked - 1];
 	return GPUSNAP_OK;
@@ -249,9 +258,47 @@ static struct gsn_ring_completion play(enum gsn_ring_op op, int fd, uint64_t len
 	ck_ok(gsn_ring_open_engine(&script_engine, &options, fd, NULL, 0, &ring, &report, &err));
 	ck_ok(gsn_ring_submit(ring, &request, &err));
 	ck_ok(gsn_ring_wait(ring, &completion, &err));
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	return completion;
 }
+
+/* Close with three requests in flight. */
+static bool close_under_way(unsigned refusals, bool drains)
+{
+	static uint8_t base[1];
+	gpusnap_io_options options = options_of(GPUSNAP_IO_AUTO);
+	int fd = open_file("under way", false);
+	struct gsn_ring_request request = {GSN_RING_READ, fd, base, 1, 0, NULL};
+	gpusnap_io_report report = {0};
+	struct gsn_ring *ring;
+	gpusnap_error err;
+	bool drained;
+
+	script = (struct script){.refusals = refusals, .drains = drains};
+	ck_ok(gsn_ring_open_engine(&script_engine, &options, fd, NULL, 0, &ring, &report, &err));
+	for (int i = 0; i < 3; i++)
+		ck_ok(gsn_ring_submit(ring, &request, &err));
+	drained = gsn_ring_close(ring);
+	ck_assert_int_eq(close(fd), 0);
+	return drained;
+}
+
+START_TEST(a_ring_is_not_closed_under_requests_that_cannot_be_reaped_just_now)
+{
+	ck_assert(close_under_way(1, false));
+	ck_assert_uint_eq(script.reaped, 3);
+	ck_assert(close_under_way(100, false));
+	ck_assert_uint_eq(script.reaped, 3);
+}
+END_TEST
+
+START_TEST(requests_that_are_never_reaped_are_told_of_unless_closing_waits_for_them)
+{
+	ck_assert(!close_under_way(100000, false));
+	ck_assert_uint_eq(script.reaped, 0);
+	ck_assert(close_under_way(100000, true));
+}
+END_TEST
 
 START_TEST(a_short_transfer_is_resumed_where_it_stopped)
 {
@@ -401,7 +448,7 @@ START_TEST(the_next_engine_serves_and_the_report_says_why)
 	for (int i = 0; i < 2; i++)
 		ck_assert_msg(strstr(report.reason, r->why[i]), "%s", report.reason);
 	move_file(ring, GSN_RING_WRITE, fd, memory);
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	options.engine = GPUSNAP_IO_URING;
 	ck_fails(gsn_ring_open(&options, fd, memory, FILE_BYTES, &ring, &report, &err),
 		GPUSNAP_E_UNSUPPORTED, "io_uring is not available");
@@ -441,7 +488,7 @@ START_TEST(without_lockable_memory_plain_requests_serve)
 	ck_ok(gsn_ring_open(&options, fd, memory, FILE_BYTES, &ring, &report, &err));
 	ck_assert(!report.registered);
 	move_file(ring, GSN_RING_WRITE, fd, memory);
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_int_eq(close(fd), 0);
 }
 END_TEST
@@ -455,10 +502,10 @@ START_TEST(first_choice_follows_the_file)
 	gpusnap_error err;
 
 	ck_ok(gsn_ring_open(&options, direct, NULL, 0, &ring, &report, &err));
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_str_eq(report.engine, "uring");
 	ck_ok(gsn_ring_open(&options, cached, NULL, 0, &ring, &report, &err));
-	gsn_ring_close(ring);
+	ck_assert(gsn_ring_close(ring));
 	ck_assert_str_eq(report.engine, "threads");
 	ck_assert_uint_eq(report.depth, DEPTH);
 	ck_assert_uint_eq(report.block_bytes, BLOCK);
@@ -554,6 +601,8 @@ static SRunner *make_runner(void)
 		more_than_the_depth_is_refused,
 	};
 	const TTest *const once[] = {
+		a_ring_is_not_closed_under_requests_that_cannot_be_reaped_just_now,
+		requests_that_are_never_reaped_are_told_of_unless_closing_waits_for_them,
 		a_short_transfer_is_resumed_where_it_stopped,
 		a_short_direct_transfer_is_resumed_on_a_boundary,
 		no_progress_is_an_error,

@@ -18,7 +18,7 @@
 
 #define LEAF ((uint64_t)GPUSNAP_LEAF_BYTES)
 
-enum { BUFFERS = 300, LEAVES = 96, POISON = 0xa5 };
+enum { BUFFERS = 300, LEAVES = 32, POISON = 0xa5 };
 
 static char disk[PATH_MAX], memory[PATH_MAX];
 static gpusnap_error err;
@@ -29,7 +29,7 @@ struct fixture {
 	char path[PATH_MAX];
 };
 
-/* 6 MiB: one large buffer, then small ones at odd offsets, with bytes between them. */
+/* 2 MiB: one large buffer, then small ones at odd offsets, with bytes between them. */
 static void fixture_open(struct fixture *f, const char *folder, const char *name)
 {
 	uint64_t random = 61, offset = (LEAVES / 2) * LEAF + 13;
@@ -208,7 +208,7 @@ static uint64_t middle_of_large(const char *path)
 	uint64_t offset;
 
 	ck_ok(gpusnap_snapshot_open(path, &snapshot, &err));
-	offset = gpusnap_snapshot_entry_find(snapshot, "large")->file_offset + 20 * LEAF + 99;
+	offset = gpusnap_snapshot_entry_find(snapshot, "large")->file_offset + 9 * LEAF + 99;
 	gpusnap_snapshot_close(snapshot);
 	return offset;
 }
@@ -222,7 +222,7 @@ static void check_damage(const char *folder, const gpusnap_io_options *io)
 	offset = middle_of_large(f.path);
 	flip_bit_of(f.path, offset, 3);
 	ck_fails(gpusnap_restore(f.state.registry, f.path, io, NULL, &err), GPUSNAP_E_CORRUPT,
-		"buffer 'large' leaf 20 ");
+		"buffer 'large' leaf 9 ");
 	ck_assert_uint_eq(err.offset, offset - 99);
 	check_poisoned(&f);
 	flip_bit_of(f.path, offset, 3);
@@ -313,7 +313,7 @@ int main(void)
 
 	tempdir_make(disk, NULL);
 	tempdir_make(memory, "/dev/shm");
-	result = RUN_SUITE("host_refill", tests);
+	result = RUN_SUITE("restore_sources", tests);
 	tempdir_remove(disk);
 	tempdir_remove(memory);
 	return result;
