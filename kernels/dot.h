@@ -16,10 +16,13 @@ enum {
 	GSN_DOT_CHUNK_F8 = 16,
 	GSN_DOT_CHUNK_F4 = 32,
 	/*
-	 * With more than one token a row takes so long that the processor's own prefetching falls
-	 * behind: fetch this far ahead into the second-level cache. With one it would disturb it.
+	 * The processor's own prefetching ends with a page and falls behind the arithmetic: fetch
+	 * this far ahead into the second-level cache, and from there into the first. Of a read's
+	 * bandwidth BF16 reaches half without, 83 % with the first alone (one token, Sapphire
+	 * Rapids).
 	 */
-	GSN_DOT_AHEAD_BYTES = 8192,
+	GSN_DOT_FAR_BYTES = 8192,
+	GSN_DOT_NEAR_BYTES = 1024,
 };
 
 /* One of them. */
@@ -69,7 +72,8 @@ GSN_INLINE void gsn_dot_activate(struct gsn_activation activation, const float *
 /* May lie behind the matrix: a prefetch does not fault. */
 static inline void gsn_dot_fetch_ahead(const void *weights)
 {
-	__builtin_prefetch((const uint8_t *)weights + GSN_DOT_AHEAD_BYTES, 0, 2);
+	__builtin_prefetch((const uint8_t *)weights + GSN_DOT_FAR_BYTES, 0, 2);
+	__builtin_prefetch((const uint8_t *)weights + GSN_DOT_NEAR_BYTES, 0, 3);
 }
 
 extern const struct gsn_cpu_path gsn_cpu_portable;

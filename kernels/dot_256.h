@@ -3,15 +3,15 @@
 #define GSN_DOT_256_H
 /*
  * Dot products on vectors of 256 bits: a lane's 8 accumulators are one vector. A call makes passes
- * over groups of lanes, so many lanes at once as the registers hold accumulators of all tokens: 8
- * vectors of 16 registers, 24 of 32. The second pass finds the row in the first-level cache.
+ * over groups of lanes, so many lanes at once as the 16 registers hold accumulators of all tokens,
+ * 8. The second pass finds the row in the first-level cache.
  */
 #include <immintrin.h>
 #include <string.h>
 
 #include "kernels/dot.h"
 
-enum { GSN_256_SUMS = 24 };
+enum { GSN_256_SUMS = GSN_DOT_LANES * GSN_DOT_TOKENS };
 
 /* Some lanes of a row for some tokens. Numbers are constants wherever a pass is made. */
 struct gsn_256_pass {
@@ -206,7 +206,7 @@ GSN_INLINE void gsn_256_add_round(
 {
 	const uint32_t chunk = gsn_256_chunk_elements(pass->format);
 
-	if (pass->tokens > 1 && pass->first == 0)
+	if (pass->first == 0)
 		gsn_256_fetch_round_ahead(pass, k);
 #pragma GCC unroll 8
 	for (size_t lane = 0; lane < pass->lanes; lane++, k += chunk)

@@ -140,10 +140,8 @@ GSN_INLINE void gsn_f8_add_rounds(const struct gsn_f8_job *job, size_t end, cons
 		__m512 scale = _mm512_set1_ps(gsn_dot_scale_at(row, (uint32_t)k));
 
 		*ahead = gsn_f8_decode_round(job->decoder, next);
-		if (job->tokens > 1) {
-			gsn_dot_fetch_ahead(codes + k);
-			gsn_dot_fetch_ahead(codes + k + GSN_F8_HALF);
-		}
+		gsn_dot_fetch_ahead(codes + k);
+		gsn_dot_fetch_ahead(codes + k + GSN_F8_HALF);
 		gsn_f8_add_half(job, &now.half[0], k, 0, scale, sums);
 		gsn_f8_add_half(job, &now.half[1], k + GSN_F8_HALF, 1, scale, sums);
 	}

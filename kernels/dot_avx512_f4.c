@@ -107,10 +107,8 @@ GSN_INLINE void add_row(const struct job *job, struct gsn_f8_sums *sums)
 	size_t half = 0, k = 0;
 
 	for (; k + ROUND <= row->k; k += ROUND) {
-		if (job->tokens > 1) {
-			gsn_dot_fetch_ahead(codes + k / 2);
-			gsn_dot_fetch_ahead(codes + k / 2 + HALF / 2);
-		}
+		gsn_dot_fetch_ahead(codes + k / 2);
+		gsn_dot_fetch_ahead(codes + k / 2 + HALF / 2);
 		add_half(
 			job, _mm512_loadu_si512(codes + k / 2), k, 0, scales_of_half(row, k), sums);
 		add_half(job, _mm512_loadu_si512(codes + k / 2 + HALF / 2), k + HALF, 1,
