@@ -28,6 +28,12 @@ GSN_INLINE struct gsn_f8_words shift_64(__m512i codes)
 		{_mm512_and_si512(low, fields), _mm512_and_si512(high, fields)}};
 }
 
+GSN_INLINE struct gsn_f8_round shift_round(const uint8_t *codes)
+{
+	return (struct gsn_f8_round){{shift_64(_mm512_loadu_si512(codes)),
+		shift_64(_mm512_loadu_si512(codes + GSN_F8_HALF))}};
+}
+
 /* Vectors of two lanes each: a round of the formats whose chunks are 8 elements. */
 enum { PAIRS = GSN_DOT_LANES / 2, PAIR = 2 * GSN_DOT_CHUNK, ROUND = PAIRS * PAIR };
 
@@ -144,7 +150,8 @@ static bool has_nan_code(const struct gsn_dot_row *row)
 static void dot_f8_e4m3(
 	const struct gsn_dot_rows *rows, const float *const *x, uint32_t tokens, float *out)
 {
-	gsn_f8_dot_tokens((struct gsn_f8_decoder){shift_64, true}, rows, x, tokens, out);
+	gsn_f8_dot_tokens(
+		(struct gsn_f8_decoder){shift_64, shift_round, true}, rows, x, tokens, out);
 	for (uint32_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
 		struct gsn_dot_row row = gsn_dot_row_at(rows, r, 8);
 

@@ -22,6 +22,11 @@ struct gsn_f8_words {
 	__m512i side[2];
 };
 
+/* A decoded round. */
+struct gsn_f8_round {
+	struct gsn_f8_words half[2];
+};
+
 /* Accumulators of one token: [half of a round][even, odd]. */
 struct gsn_f8_sums {
 	__m512 part[2][2];
@@ -30,6 +35,7 @@ struct gsn_f8_sums {
 /* How a path decodes. Constants at each use, so that all of it is inlined. */
 struct gsn_f8_decoder {
 	struct gsn_f8_words (*decode)(__m512i codes);
+	struct gsn_f8_round (*decode_round)(const uint8_t *codes);
 	bool small; /* words are 2^-120 of their values */
 };
 
@@ -111,39 +117,21 @@ GSN_INLINE void gsn_f8_add_ragged_round(
 	}
 }
 
-/* A decoded round. */
-struct gsn_f8_round {
-	struct gsn_f8_words half[2];
-};
-
-GSN_INLINE struct gsn_f8_round gsn_f8_decode_round(
-	struct gsn_f8_decoder decoder, const uint8_t *codes)
-{
-	return (struct gsn_f8_round){{decoder.decode(_mm512_loadu_si512(codes)),
-		decoder.decode(_mm512_loadu_si512(codes + GSN_F8_HALF))}};
-}
-
-/*
- * The whole rounds of a row, [0, end). Each is decoded while the one before it is added up: the
- * chain from load to sum is too long for the processor to overlap on its own.
- * @param ahead  the first round, decoded; on return the round at `after`, the next row's first.
- */
-GSN_INLINE void gsn_f8_add_rounds(const struct gsn_f8_job *job, size_t end, const uint8_t *after,
-	struct gsn_f8_round *ahead, struct gsn_f8_sums *sums)
+/* The whole rounds of a row, [0, end). */
+GSN_INLINE void gsn_f8_add_rounds(
+	const struct gsn_f8_job *job, size_t end, struct gsn_f8_sums *sums)
 {
 	const struct gsn_dot_row *row = job->row;
 	const uint8_t *codes = row->weights;
 
 	for (size_t k = 0; k < end; k += GSN_F8_ROUND) {
-		const uint8_t *next = k + GSN_F8_ROUND < end ? codes + k + GSN_F8_ROUND : after;
-		struct gsn_f8_round now = *ahead;
+		struct gsn_f8_round round = job->decoder.decode_round(codes + k);
 		__m512 scale = _mm512_set1_ps(gsn_dot_scale_at(row, (uint32_t)k));
 
-		*ahead = gsn_f8_decode_round(job->decoder, next);
 		gsn_dot_fetch_ahead(codes + k);
 		gsn_dot_fetch_ahead(codes + k + GSN_F8_HALF);
-		gsn_f8_add_half(job, &now.half[0], k, 0, scale, sums);
-		gsn_f8_add_half(job, &now.half[1], k + GSN_F8_HALF, 1, scale, sums);
+		gsn_f8_add_half(job, &round.half[0], k, 0, scale, sums);
+		gsn_f8_add_half(job, &round.half[1], k + GSN_F8_HALF, 1, scale, sums);
 	}
 }
 
@@ -176,14 +164,10 @@ GSN_INLINE void gsn_f8_dot(struct gsn_f8_decoder decoder, const struct gsn_dot_r
 	const float *const *x, size_t tokens, float *out)
 {
 	const size_t whole = gsn_f8_whole(rows);
-	struct gsn_f8_round ahead = {0};
 
-	if (whole > 0)
-		ahead = gsn_f8_decode_round(decoder, rows->weights);
 	for (size_t r = 0; r < rows->count; r++, out += GSN_DOT_TOKENS) {
 		const struct gsn_dot_row row = gsn_dot_row_at(rows, r, 8);
 		const struct gsn_f8_job job = {decoder, &row, x, tokens};
-		const uint8_t *codes = row.weights;
 		struct gsn_f8_sums sums[GSN_DOT_TOKENS];
 
 #pragma GCC unroll 4
@@ -191,8 +175,7 @@ GSN_INLINE void gsn_f8_dot(struct gsn_f8_decoder decoder, const struct gsn_dot_r
 #pragma GCC unroll 4
 			for (size_t i = 0; i < 4; i++)
 				sums[t].part[i / 2][i % 2] = _mm512_setzero_ps();
-		gsn_f8_add_rounds(
-			&job, whole, r + 1 < rows->count ? codes + row.k : codes, &ahead, sums);
+		gsn_f8_add_rounds(&job, whole, sums);
 		for (size_t k = whole; k < row.k; k += GSN_F8_ROUND)
 			gsn_f8_add_ragged_round(&job, k, sums);
 #pragma GCC unroll 4
