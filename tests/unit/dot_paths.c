@@ -203,6 +203,42 @@ START_TEST(paths_give_the_same_bits_for_every_e8m0_scale)
 }
 END_TEST
 
+/* A row of E4M3 codes that are all normal numbers, as those of scaled weights mostly are. */
+static void fill_normal_codes(struct operands *op, uint64_t *random)
+{
+	fill(op, GSN_DOT_F8_E4M3, random);
+	for (size_t i = 0; i < MAX_K; i++) {
+		uint64_t magnitude = 0x08 + random_below(random, 0x7f - 0x08);
+
+		op->weights[i] = (uint8_t)(magnitude | random_below(random, 2) << 7);
+	}
+}
+
+/* Normal or not, among normal ones: paths may decode a run of those in another way. */
+START_TEST(paths_give_the_same_bits_for_every_e4m3_code_among_normal_ones)
+{
+	uint64_t random = random_seed(7);
+	static struct operands op;
+	const float *x[GSN_DOT_TOKENS];
+
+	token_pointers(&op, x);
+	for (uint32_t code = 0; code < 256; code++) {
+		struct gsn_dot_rows row = {.weights = op.weights, .k = 256, .count = 1};
+
+		fill_normal_codes(&op, &random);
+		check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "normal codes");
+		for (uint32_t i = 0; i < 32; i++) {
+			uint8_t *at = &op.weights[8 * i + random_below(&random, 8)];
+			uint8_t before = *at;
+
+			*at = (uint8_t)code;
+			check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "one other code");
+			*at = before;
+		}
+	}
+}
+END_TEST
+
 /* Any bit pattern: infinities, NaNs with payload, subnormals, values whose products overflow. */
 START_TEST(paths_give_the_same_bits_for_any_weights_and_inputs)
 {
@@ -380,8 +416,8 @@ START_TEST(paths_are_those_that_the_kernel_allows)
 
 	ck_assert_int_eq(gsn_cpu_path_find("avx2") != NULL, avx2);
 	ck_assert_int_eq(gsn_cpu_path_find("avx512") != NULL, avx512);
-	ck_assert_int_eq(
-		gsn_cpu_path_find("avx512_vbmi") != NULL, avx512 && kernel_lists("avx512vbmi"));
+	ck_assert_int_eq(gsn_cpu_path_find("avx512_vbmi") != NULL,
+		avx512 && kernel_lists("avx512vbmi") && kernel_lists("gfni"));
 }
 END_TEST
 #endif
@@ -404,6 +440,7 @@ int main(void)
 		paths_give_the_same_bits_for_every_length,
 		paths_give_the_same_bits_for_every_scale_block,
 		paths_give_the_same_bits_for_every_e8m0_scale,
+		paths_give_the_same_bits_for_every_e4m3_code_among_normal_ones,
 		paths_give_the_same_bits_for_any_weights_and_inputs,
 		a_bad_scale_spoils_its_own_block_only,
 		no_path_reads_behind_the_row,
