@@ -227,7 +227,7 @@ START_TEST(paths_give_the_same_bits_for_every_e4m3_code_among_normal_ones)
 
 		fill_normal_codes(&op, &random);
 		check_paths(&row, GSN_DOT_F8_E4M3, x, NULL, "normal codes");
-		for (uint32_t i = 0; i < 32; i++) {
+		for (size_t i = 0; i < 32; i++) {
 			uint8_t *at = &op.weights[8 * i + random_below(&random, 8)];
 			uint8_t before = *at;
 
