@@ -8,10 +8,11 @@
 #include "snapshot/registry_state.h"
 
 /*
- * Read the kept ranges of `regions` from the snapshot, each poisoned just before it arrives, and
- * prove each leaf on the device; a leaf that differs is read once more, then E_CORRUPT names
- * buffer, leaf and file offset. The regions are mapped (residency.h) and match the snapshot by name
- * and size; states and other bytes are left alone. Call inside a job.
+ * Read the kept ranges of `regions` from the snapshot, on a device each poisoned just before it
+ * arrives, and prove each leaf there, or on its way where the host addresses the memory; a leaf
+ * that differs is read once more, then E_CORRUPT names buffer, leaf and file offset. The regions
+ * are mapped (residency.h) and match the snapshot by name and size; states and other bytes are left
+ * alone. Call inside a job.
  * @param io  NULL for defaults.
  */
 gpusnap_status gsn_restore_regions(gpusnap_registry *registry, gpusnap_snapshot *snapshot,
