@@ -20,5 +20,6 @@ const struct command commands[] = {
 	{"extract", "FILE NAME", "write one buffer as safetensors or raw bytes", cmd_extract, 2},
 	{"flatten", "FILE OUT", "a delta and its parents as one full snapshot", cmd_flatten, 2},
 	{"doctor", "[DIR...]", "what this machine can do, and what it lacks", cmd_doctor, 3},
+	{"bench", "[DIR]", "what this machine reaches of its own ceilings", cmd_bench, 3},
 	{NULL, NULL, NULL, NULL, 0},
 };

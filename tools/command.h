@@ -18,6 +18,7 @@ struct command {
 /* NULL-named row at the end. */
 extern const struct command commands[];
 
+int cmd_bench(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_extract(int argc, char **argv);

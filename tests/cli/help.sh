@@ -15,7 +15,7 @@ check_help()
 
 check_help --help
 commands=$(sed -n 's/^  \([a-z]\{1,\}\) .*/\1/p' <<<"$out")
-[ "$(wc -l <<<"$commands")" -eq 16 ] || fail "commands: $commands"
+[ "$(wc -l <<<"$commands")" -eq 17 ] || fail "commands: $commands"
 for command in $commands; do
 	check_help "$command" --help
 	grep -qE "\\.It Nm Cm $command|Cm $command " "$manual" || fail "$command is not in the manual"
