@@ -93,7 +93,7 @@ static void lay_out(struct decode *d)
 		[INPUTS] = (uint64_t)d->batch * HIDDEN * 4,
 		[IDS] = STEPS * pairs * 4,
 		[ROUTER_WEIGHTS] = pairs * 4,
-		[MASK] = EXPERTS * 4,
+		[MASK] = EXPERTS * sizeof(int32_t),
 		[REST] = gsn_align_up(scratch, 256) + y + out + sizeof(struct gsn_moe_counters),
 	};
 	uint64_t rest;
@@ -142,7 +142,8 @@ static gpusnap_status fill(struct decode *d, gpusnap_error *err)
 {
 	const uint64_t keep =
 		is_scaled(d) ? UINT64_C(0xbfbfbfbfbfbfbfbf) : UINT64_C(0xbfffbfffbfffbfff);
-	uint64_t floats = gsn_max(WEIGHTS / BLOCK / BLOCK, gsn_max(d->batch * HIDDEN, EXPERTS));
+	uint64_t floats =
+		gsn_max(WEIGHTS / BLOCK / BLOCK, gsn_max((uint64_t)d->batch * HIDDEN, EXPERTS));
 	float *values = malloc(floats * sizeof *values);
 	int32_t ones[EXPERTS];
 	gpusnap_status s;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdatomic.h>
-#include <xxhash.h>
+
+#include <gpusnap/digest.h>
 
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
@@ -135,9 +136,10 @@ static void read_block(void *argument, uint64_t task)
 static void digest_block(void *argument, uint64_t task)
 {
 	struct reading *reading = argument;
-	XXH128_hash_t hash = XXH3_128bits(reading->bytes + task * READ_BYTES, READ_BYTES);
+	gpusnap_digest digest = gpusnap_digest_of(reading->bytes + task * READ_BYTES, READ_BYTES);
 
-	atomic_fetch_add_explicit(&reading->sum, hash.low64, memory_order_relaxed);
+	atomic_fetch_add_explicit(
+		&reading->sum, gpusnap_digest_is_zero(digest), memory_order_relaxed);
 }
 
 static double reading_rate(const struct ends *ends, gsn_pool_fn function, struct gsn_pool *pool)

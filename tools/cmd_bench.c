@@ -180,8 +180,8 @@ static gpusnap_status run_rows(const struct bench_arguments *a, struct bench_ses
 			(void)fprintf(stderr, "gpusnap bench: %s: not measured: %s\n",
 				a->rows[i]->name, err.message);
 			s = gpusnap_json_append(failures,
-				gpusnap_json_pack("{s:s,s:s,s:s}", "row", a->rows[i]->name, "status",
-					gpusnap_status_name(s), "message", err.message));
+				gpusnap_json_pack("{s:s,s:s,s:s}", "row", a->rows[i]->name,
+					"status", gpusnap_status_name(s), "message", err.message));
 		} else {
 			if (!a->common.json)
 				print_result(a->rows[i], &result);
