@@ -16,12 +16,12 @@ enum {
 	EXPERTS = 128,
 	TOP_K = 8,
 	BLOCK = 128, /* of a scale, both ways */
-	STEPS = 48,
+	STEPS = 48,  /* and layers, where there is room */
 	PARTS = 8,
 };
 
-#define WEIGHTS	     ((uint64_t)EXPERTS * 3 * INTERMEDIATE * HIDDEN) /* of a layer */
-#define LAYERS_BYTES ((uint64_t)2 << 30)
+#define WEIGHTS	   ((uint64_t)EXPERTS * 3 * INTERMEDIATE * HIDDEN) /* of a layer */
+#define HOST_BYTES ((uint64_t)4 << 30)				   /* of layers */
 
 enum part { W13, W2, SCALES, INPUTS, IDS, ROUTER_WEIGHTS, MASK, REST };
 
@@ -178,7 +178,11 @@ static gpusnap_status take_memory(struct decode *d, gpusnap_error *err)
 
 	if (s)
 		return s;
+	if (device->ops->caps & GSN_CAP_HOST_ADDRESSABLE)
+		properties.free_bytes = gsn_min(properties.free_bytes, 2 * HOST_BYTES);
 	d->granule = properties.granule_bytes;
+	d->layers = (uint32_t)gsn_max(
+		1, gsn_min(STEPS, properties.free_bytes / 2 / (WEIGHTS * element_bytes(d))));
 	lay_out(d);
 	s = device->ops->stream_create(device->context, &d->stream, err);
 	if (!s)
@@ -231,7 +235,6 @@ gpusnap_status bench_decode(const struct bench_session *session, gpusnap_dtype d
 	double start = 0;
 	gpusnap_status s;
 
-	d.layers = (uint32_t)(LAYERS_BYTES / (WEIGHTS * element_bytes(&d)));
 	d.ids = malloc((size_t)STEPS * batch * TOP_K * sizeof *d.ids);
 	if (!d.ids)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for expert ids");

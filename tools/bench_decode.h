@@ -3,8 +3,8 @@
 #define BENCH_DECODE_H
 /*
  * MoE decode of layers of Qwen3-30B-A3B's size: hidden 2048, intermediate 768, 128 experts of which
- * a token takes 8. Every step has experts of its own, of layers of 2 GiB together, so that no
- * weights are found in a cache.
+ * a token takes 8. Every step has experts of its own, of up to 48 layers in half of the free memory
+ * (on the host 4 GiB), so that weights are not found in a cache.
  */
 #include "tools/bench_session.h"
 

@@ -16,6 +16,7 @@ struct bench_row {
 	double goal;	     /* of figure / ceiling, on a GPU */
 	double host_goal;    /* the same on the host */
 	bool at_most;	     /* bytes: the ratio is to be no more than the goal */
+	bool needs_files;    /* three times the state in the folder */
 	gpusnap_dtype dtype; /* of a decode */
 	uint32_t batch;
 	gpusnap_status (*measure)(struct bench_session *session, const struct bench_row *row,

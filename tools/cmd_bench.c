@@ -233,10 +233,12 @@ static int bench_in(void *argument, const char *directory)
 	struct bench_session session = {0};
 	gpusnap_error err = {0};
 	gpusnap_json *rows, *failures;
-	gpusnap_status s;
+	gpusnap_status s = GPUSNAP_OK;
 	int status;
 
-	s = check_space(directory, a->bytes, &err);
+	for (size_t i = 0; !s && i < a->row_count; i++)
+		if (a->rows[i]->needs_files)
+			s = check_space(directory, a->bytes, &err);
 	if (!s)
 		s = bench_session_open(&session, a->device, &err);
 	if (s) {

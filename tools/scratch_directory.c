@@ -38,8 +38,12 @@ static int await(pid_t child, const sigset_t *signals)
 	for (;;) {
 		int number = 0;
 
-		if (waitpid(child, &status, WNOHANG) == child)
+		pid_t ended = waitpid(child, &status, WNOHANG);
+
+		if (ended == child)
 			break;
+		if (ended < 0)
+			return 128; /* nobody knows how it ended */
 		if (sigwait(signals, &number) == 0 && number != SIGCHLD)
 			(void)kill(child, number);
 	}
@@ -56,7 +60,10 @@ static gpusnap_status run_child(const char *path, scratch_directory_fn function,
 	(void)sigaddset(&signals, SIGINT);
 	(void)sigaddset(&signals, SIGTERM);
 	(void)sigaddset(&signals, SIGHUP);
+	(void)sigaddset(&signals, SIGQUIT);
 	(void)sigaddset(&signals, SIGCHLD);
+	/* Where it is inherited as ignored, no child is ever waited for. */
+	(void)signal(SIGCHLD, SIG_DFL);
 	(void)sigprocmask(SIG_BLOCK, &signals, &before);
 	(void)fflush(NULL);
 	child = fork();
