@@ -159,9 +159,9 @@ static gpusnap_status decode(struct bench_session *session, const struct bench_r
 #define MEMORY	  "the device's memory"
 #define DECODE(row_name, format, tokens, gpu_goal)                                                 \
 	{                                                                                          \
-		.name = row_name, .what = "decode of a Qwen3-30B-A3B layer, batch " #tokens,       \
-		.ceiling = MEMORY, .goal = gpu_goal, .host_goal = 0.80, .dtype = format,           \
-		.batch = tokens, .measure = decode                                                 \
+		.name = (row_name), .what = "decode of a Qwen3-30B-A3B layer, batch " #tokens,     \
+		.ceiling = MEMORY, .goal = (gpu_goal), .host_goal = 0.80, .dtype = (format),       \
+		.batch = (tokens), .measure = decode                                               \
 	}
 
 /*

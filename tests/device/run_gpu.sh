@@ -83,7 +83,8 @@ run_cli()
 run_bench()
 {
 	step bench "$build/bench_gpu" "$device" "${TMPDIR:-/tmp}"
-	[ ! -s "$logs/bench.log" ] || cat "$logs/bench.log" >>"$table"
+	step bench_command "$GPUSNAP" bench "${TMPDIR:-/tmp}" --device "$device" --size 4G
+	cat "$logs/bench.log" "$logs/bench_command.log" >>"$table"
 }
 
 # Other programs on the same machine in the same run: PyTorch's stack, slices copied one by one.
