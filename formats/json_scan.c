@@ -187,11 +187,28 @@ static gpusnap_status take_escape(struct gsn_scan *scan, uint32_t *ret_code)
 	return GPUSNAP_OK;
 }
 
+/* Eight characters at once: is none of them a quote, a backslash, below 0x20 or over 0x7e. */
+static bool are_plain(const char *text)
+{
+	const uint64_t ones = UINT64_MAX / 0xff, high = ones * 0x80;
+	uint64_t word, quote, backslash;
+
+	memcpy(&word, text, sizeof word);
+	quote = word ^ ones * '"';
+	backslash = word ^ ones * '\\';
+	/* With no high bit set, x - n borrows exactly where a byte is below n, or later ones. */
+	return !((word | (word + ones) | (word - ones * 0x20) | (quote - ones) |
+			 (backslash - ones)) &
+		 high);
+}
+
 /* Most characters stand for themselves: printable ASCII without quote and backslash. */
 static size_t plain_length(const struct gsn_scan *scan)
 {
 	size_t at = scan->at;
 
+	while (scan->length - at >= sizeof(uint64_t) && are_plain(scan->text + at))
+		at += sizeof(uint64_t);
 	while (at < scan->length && scan->text[at] >= 0x20 && scan->text[at] < 0x7f &&
 		scan->text[at] != '"' && scan->text[at] != '\\')
 		at++;

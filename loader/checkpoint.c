@@ -13,6 +13,9 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "formats/base/text.h"
+#include "loader/index_check.h"
+#include "loader/parallel.h"
+#include "loader/tensor_order.h"
 #include "loader/weight_map.h"
 
 /* About 200 bytes a tensor are usual; the largest public index has 230,000 of them. */
@@ -86,24 +89,66 @@ static gpusnap_status allocate_shards(
 	return GPUSNAP_OK;
 }
 
-/* ---- index ---- */
+/* Headers take most of the time before the first read: a thread opens each shard. */
+struct opening {
+	const char *directory;
+	const struct gsn_weight_map *map;
+	struct gsn_shard *shards;
+	struct opened {
+		gpusnap_status status;
+		gpusnap_error err;
+	} * opened; /* of each shard */
+};
+
+static void open_task(void *argument, uint64_t task)
+{
+	const struct opening *opening = argument;
+	struct opened *opened = &opening->opened[task];
+
+	opened->status = open_shard(opening->directory, opening->map->shards[task],
+		&opening->shards[task], &opened->err);
+}
+
+/* The first failure in the order of names is the one that is told. */
+static gpusnap_status first_failure(const struct opening *opening, gpusnap_error *err)
+{
+	size_t count = opening->map->shard_count;
+
+	for (size_t i = 0; i < count; i++) {
+		if (!opening->opened[i].status)
+			continue;
+		if (err)
+			*err = opening->opened[i].err;
+		if (opening->shards[i].file.fd < 0)
+			gsn_error_prefix(
+				err, "shard %zu of %zu in %s", i + 1, count, GSN_INDEX_NAME);
+		return opening->opened[i].status;
+	}
+	return GPUSNAP_OK;
+}
 
 static gpusnap_status open_mapped_shards(const char *directory, const struct gsn_weight_map *map,
 	struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
-	size_t count = map->shard_count;
-	gpusnap_status st = allocate_shards(checkpoint, (uint32_t)count, err);
+	struct opening opening = {.directory = directory, .map = map};
+	gpusnap_status st = allocate_shards(checkpoint, (uint32_t)map->shard_count, err);
 
-	for (size_t i = 0; !st && i < count; i++) {
-		st = open_shard(directory, map->shards[i], &checkpoint->shards[i], err);
-		if (st && checkpoint->shards[i].file.fd < 0)
-			gsn_error_prefix(
-				err, "shard %zu of %zu in %s", i + 1, count, GSN_INDEX_NAME);
-	}
+	if (st)
+		return st;
+	opening.shards = checkpoint->shards;
+	opening.opened = gsn_alloc(map->shard_count, sizeof *opening.opened);
+	if (!opening.opened)
+		return gsn_fail(
+			err, GPUSNAP_E_NOMEM, "no memory to open %zu shards", map->shard_count);
+	st = gsn_parallel_run(open_task, &opening, map->shard_count, err);
+	if (!st)
+		st = first_failure(&opening, err);
+	gsn_free(opening.opened);
 	return st;
 }
 
-static const struct gsn_shard *find_shard(const struct gsn_checkpoint *checkpoint, const char *name)
+const struct gsn_shard *gsn_checkpoint_shard(
+	const struct gsn_checkpoint *checkpoint, const char *name)
 {
 	size_t low = 0, high = checkpoint->shard_count;
 
@@ -121,138 +166,7 @@ static const struct gsn_shard *find_shard(const struct gsn_checkpoint *checkpoin
 	return NULL;
 }
 
-/*
- * Which tensors the index names: one flag a tensor, shard by shard in the order of their files. So
- * one look-up an entry tells whether the shard holds it and whether it is named twice.
- */
-struct index_check {
-	const struct gsn_checkpoint *checkpoint;
-	size_t *first; /* flag of each shard's first tensor */
-	bool *named;
-};
-
-static gpusnap_status open_index_check(struct index_check *check, gpusnap_error *err)
-{
-	const struct gsn_checkpoint *checkpoint = check->checkpoint;
-	size_t total = 0;
-
-	check->first = gsn_alloc(checkpoint->shard_count, sizeof *check->first);
-	for (uint32_t i = 0; check->first && i < checkpoint->shard_count; i++) {
-		check->first[i] = total;
-		total += gpusnap_header_tensor_count(checkpoint->shards[i].header);
-	}
-	check->named = gsn_alloc(total, sizeof *check->named);
-	if (!check->first || !check->named)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to check the index");
-	return GPUSNAP_OK;
-}
-
-static gpusnap_status check_entry(
-	struct index_check *check, const struct gsn_weight_entry *entry, gpusnap_error *err)
-{
-	const struct gsn_shard *shard = find_shard(check->checkpoint, entry->shard);
-	const gpusnap_tensor *tensor =
-		shard ? gpusnap_header_find(shard->header, entry->tensor) : NULL;
-	char quoted[GSN_QUOTE_BYTES];
-	bool *named;
-
-	if (!tensor || tensor->name_length != entry->tensor_length)
-		return gsn_fail(err, GPUSNAP_E_FORMAT,
-			"%s maps tensor '%s' to %s, which does not hold it", GSN_INDEX_NAME,
-			gsn_quote(entry->tensor, entry->tensor_length, quoted), entry->shard);
-	named = &check->named[check->first[shard - check->checkpoint->shards] +
-			      (size_t)(tensor - gpusnap_header_tensor(shard->header, 0))];
-	if (*named)
-		return gsn_fail(err, GPUSNAP_E_FORMAT, "%s names tensor '%s' twice", GSN_INDEX_NAME,
-			gsn_quote(entry->tensor, entry->tensor_length, quoted));
-	*named = true;
-	return GPUSNAP_OK;
-}
-
-/* Every tensor of the index is in the shard that it names. */
-static gpusnap_status check_index_in_shards(
-	struct index_check *check, const struct gsn_weight_map *map, gpusnap_error *err)
-{
-	gpusnap_status st = open_index_check(check, err);
-
-	for (size_t i = 0; !st && i < map->count; i++)
-		st = check_entry(check, &map->entries[i], err);
-	return st;
-}
-
-/* Every tensor of the shards is in the index: dropping one in silence would lose weights. */
-static gpusnap_status check_shards_in_index(const struct index_check *check, gpusnap_error *err)
-{
-	const struct gsn_checkpoint *checkpoint = check->checkpoint;
-	char quoted[GSN_QUOTE_BYTES];
-
-	for (uint32_t i = 0; i < checkpoint->shard_count; i++) {
-		const struct gsn_shard *shard = &checkpoint->shards[i];
-		size_t count = gpusnap_header_tensor_count(shard->header);
-
-		for (size_t k = 0; k < count; k++) {
-			const gpusnap_tensor *tensor = gpusnap_header_tensor(shard->header, k);
-
-			if (!check->named[check->first[i] + k])
-				return gsn_fail(err, GPUSNAP_E_FORMAT,
-					"tensor '%s' of %s is not in %s; write the index anew",
-					gsn_quote(tensor->name, tensor->name_length, quoted),
-					shard->name, GSN_INDEX_NAME);
-		}
-	}
-	return GPUSNAP_OK;
-}
-
-static void close_index_check(struct index_check *check)
-{
-	gsn_free(check->first);
-	gsn_free(check->named);
-}
-
 /* ---- tensors ---- */
-
-static bool is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-static size_t digit_count(const char *text)
-{
-	size_t count = 0;
-
-	while (is_digit(text[count]))
-		count++;
-	return count;
-}
-
-/*
- * By bytes, but the longer of two numbers is the larger one. A total order: it compares names as
- * sequences of characters and numbers, and numbers by length, then digits.
- */
-static int compare_names(const char *a, const char *b)
-{
-	size_t at = 0, digits_a, digits_b;
-
-	while (a[at] == b[at]) {
-		if (a[at] == '\0')
-			return 0;
-		at++;
-	}
-	if ((is_digit(a[at]) && is_digit(b[at])) || (at > 0 && is_digit(a[at - 1]))) {
-		digits_a = digit_count(a + at);
-		digits_b = digit_count(b + at);
-		if (digits_a != digits_b)
-			return digits_a < digits_b ? -1 : 1;
-	}
-	return (uint8_t)a[at] < (uint8_t)b[at] ? -1 : 1;
-}
-
-static int compare_tensors(const void *a, const void *b)
-{
-	const struct gsn_checkpoint_tensor *x = a, *y = b;
-
-	return compare_names(x->tensor->name, y->tensor->name);
-}
 
 static gpusnap_status add_tensor(struct gsn_checkpoint *checkpoint, uint32_t shard,
 	const gpusnap_tensor *tensor, gpusnap_error *err)
@@ -281,7 +195,7 @@ static gpusnap_status refuse_twins(const struct gsn_checkpoint *checkpoint, gpus
 		const struct gsn_checkpoint_tensor *a = &checkpoint->tensors[i - 1];
 		const struct gsn_checkpoint_tensor *b = &checkpoint->tensors[i];
 
-		if (strcmp(a->tensor->name, b->tensor->name) == 0)
+		if (gsn_tensor_order(a->tensor, b->tensor) == 0)
 			return gsn_fail(err, GPUSNAP_E_FORMAT,
 				"tensor '%s' is in %s and again in %s; only one may hold it",
 				gsn_quote(a->tensor->name, a->tensor->name_length, quoted),
@@ -291,28 +205,38 @@ static gpusnap_status refuse_twins(const struct gsn_checkpoint *checkpoint, gpus
 	return GPUSNAP_OK;
 }
 
-static gpusnap_status collect_tensors(struct gsn_checkpoint *checkpoint, gpusnap_error *err)
+static gpusnap_status add_tensors(
+	struct gsn_checkpoint *checkpoint, const size_t *first, gpusnap_error *err)
 {
-	size_t total = 0;
 	gpusnap_status st = GPUSNAP_OK;
 
-	for (uint32_t i = 0; i < checkpoint->shard_count; i++)
-		total += gpusnap_header_tensor_count(checkpoint->shards[i].header);
-	checkpoint->tensors = gsn_alloc(total, sizeof *checkpoint->tensors);
+	checkpoint->tensors =
+		gsn_alloc(first[checkpoint->shard_count], sizeof *checkpoint->tensors);
 	if (!checkpoint->tensors)
-		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu tensors", total);
-	for (uint32_t i = 0; i < checkpoint->shard_count; i++) {
-		const gpusnap_header *header = checkpoint->shards[i].header;
-		size_t count = gpusnap_header_tensor_count(header);
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %zu tensors",
+			first[checkpoint->shard_count]);
+	for (uint32_t i = 0; i < checkpoint->shard_count; i++)
+		for (size_t k = 0; !st && k < first[i + 1] - first[i]; k++)
+			st = add_tensor(checkpoint, i,
+				gpusnap_header_tensor(checkpoint->shards[i].header, k), err);
+	return st;
+}
 
-		for (size_t k = 0; !st && k < count; k++)
-			st = add_tensor(checkpoint, i, gpusnap_header_tensor(header, k), err);
-	}
-	if (st)
-		return st;
-	qsort(checkpoint->tensors, checkpoint->tensor_count, sizeof *checkpoint->tensors,
-		compare_tensors);
-	return refuse_twins(checkpoint, err);
+static gpusnap_status collect_tensors(struct gsn_checkpoint *checkpoint, gpusnap_error *err)
+{
+	uint32_t shards = checkpoint->shard_count;
+	size_t *first = gsn_alloc((size_t)shards + 1, sizeof *first);
+	gpusnap_status st;
+
+	if (!first)
+		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u shards", shards);
+	for (uint32_t i = 0; i < shards; i++)
+		first[i + 1] = first[i] + gpusnap_header_tensor_count(checkpoint->shards[i].header);
+	st = add_tensors(checkpoint, first, err);
+	if (!st)
+		st = gsn_tensor_order_sort(checkpoint->tensors, first, shards, err);
+	gsn_free(first);
+	return st ? st : refuse_twins(checkpoint, err);
 }
 
 /* ---- the directory ---- */
@@ -324,7 +248,7 @@ static gpusnap_status refuse_stray_single(
 	bool exists;
 	gpusnap_status st = entry_exists(directory, GSN_SINGLE_NAME, &exists, err);
 
-	if (st || !exists || find_shard(checkpoint, GSN_SINGLE_NAME))
+	if (st || !exists || gsn_checkpoint_shard(checkpoint, GSN_SINGLE_NAME))
 		return st;
 	return gsn_fail(err, GPUSNAP_E_FORMAT,
 		"%s holds %s, and an index that does not name it; remove the one that is stale",
@@ -334,18 +258,18 @@ static gpusnap_status refuse_stray_single(
 static gpusnap_status open_by_map(const char *directory, const struct gsn_weight_map *map,
 	struct gsn_checkpoint *checkpoint, gpusnap_error *err)
 {
-	struct index_check check = {.checkpoint = checkpoint};
+	struct gsn_index_check check = {.checkpoint = checkpoint};
 	gpusnap_status st = open_mapped_shards(directory, map, checkpoint, err);
 
 	if (!st)
 		st = refuse_stray_single(directory, checkpoint, err);
 	if (!st)
-		st = check_index_in_shards(&check, map, err);
+		st = gsn_index_check_entries(&check, map, err);
 	if (!st)
 		st = collect_tensors(checkpoint, err);
 	if (!st)
-		st = check_shards_in_index(&check, err);
-	close_index_check(&check);
+		st = gsn_index_check_shards(&check, err);
+	gsn_index_check_close(&check);
 	return st;
 }
 
@@ -428,14 +352,18 @@ void gsn_checkpoint_close(struct gsn_checkpoint *checkpoint)
 	memset(checkpoint, 0, sizeof *checkpoint);
 }
 
+static int compare_key(const void *key, const void *tensor)
+{
+	return gsn_tensor_order(key, ((const struct gsn_checkpoint_tensor *)tensor)->tensor);
+}
+
 const struct gsn_checkpoint_tensor *gsn_checkpoint_find(
 	const struct gsn_checkpoint *checkpoint, const char *name)
 {
 	const gpusnap_tensor wanted = {.name = name, .name_length = strlen(name)};
-	const struct gsn_checkpoint_tensor key = {.tensor = &wanted};
 
-	return bsearch(&key, checkpoint->tensors, checkpoint->tensor_count,
-		sizeof *checkpoint->tensors, compare_tensors);
+	return bsearch(&wanted, checkpoint->tensors, checkpoint->tensor_count,
+		sizeof *checkpoint->tensors, compare_key);
 }
 
 gpusnap_status gsn_checkpoint_unchanged(const struct gsn_checkpoint *checkpoint, gpusnap_error *err)

@@ -44,6 +44,9 @@ struct gsn_checkpoint {
 gpusnap_status gsn_checkpoint_open(const char *directory, const char *file,
 	struct gsn_checkpoint *ret_checkpoint, gpusnap_error *err);
 void gsn_checkpoint_close(struct gsn_checkpoint *checkpoint); /* takes a zeroed one */
+/* By its name in the directory; NULL when absent. O(log n). */
+const struct gsn_shard *gsn_checkpoint_shard(
+	const struct gsn_checkpoint *checkpoint, const char *name);
 /* NULL when absent. O(log n). */
 const struct gsn_checkpoint_tensor *gsn_checkpoint_find(
 	const struct gsn_checkpoint *checkpoint, const char *name);

@@ -20,18 +20,55 @@ static void fill(uint8_t *target, uint64_t bytes, uint32_t pattern)
 			target[i] = (uint8_t)(pattern >> 8 * (i % 4));
 }
 
+/* ---- runs ---- */
+
+/* `bytes` is the length of a run, as a constant that the compiler makes loads and stores of. */
+static inline uint8_t *gather_row(
+	const struct gsn_view *view, const uint8_t *source, uint8_t *target, size_t bytes)
+{
+	for (uint64_t k = 0; k < view->count[2]; k++, target += bytes)
+		memcpy(target, source + k * view->stride[2], bytes);
+	return target;
+}
+
+static uint8_t *gather_any_row(const struct gsn_view *view, const uint8_t *source, uint8_t *target)
+{
+	for (uint64_t k = 0; k < view->count[2]; k++) {
+		memcpy(target, source + k * view->stride[2], view->run);
+		fill(target + view->run, view->pad, view->fill);
+		target += view->run + view->pad;
+	}
+	return target;
+}
+
+/* Runs of the lengths that slices of scales and of small experts have, one by one otherwise. */
+static uint8_t *gather_dimension(
+	const struct gsn_view *view, const uint8_t *source, uint8_t *target)
+{
+	switch (view->pad ? 0 : view->run) {
+	case 4:
+		return gather_row(view, source, target, 4);
+	case 8:
+		return gather_row(view, source, target, 8);
+	case 16:
+		return gather_row(view, source, target, 16);
+	case 32:
+		return gather_row(view, source, target, 32);
+	case 64:
+		return gather_row(view, source, target, 64);
+	case 128:
+		return gather_row(view, source, target, 128);
+	default:
+		return gather_any_row(view, source, target);
+	}
+}
+
 static void gather_runs(const struct gsn_view *view, const uint8_t *source, uint8_t *target)
 {
 	for (uint64_t i = 0; i < view->count[0]; i++)
 		for (uint64_t j = 0; j < view->count[1]; j++)
-			for (uint64_t k = 0; k < view->count[2]; k++) {
-				memcpy(target,
-					source + i * view->stride[0] + j * view->stride[1] +
-						k * view->stride[2],
-					view->run);
-				fill(target + view->run, view->pad, view->fill);
-				target += view->run + view->pad;
-			}
+			target = gather_dimension(
+				view, source + i * view->stride[0] + j * view->stride[1], target);
 }
 
 /* ---- scales ---- */

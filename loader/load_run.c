@@ -2,14 +2,13 @@
 /* A load, carried out: how its files are read, and by which reader. */
 #include "loader/load_run.h"
 
-#include <unistd.h>
-
 #include "formats/base/alloc.h"
 #include "formats/base/bytes.h"
 #include "formats/base/clock.h"
 #include "formats/base/fail.h"
 #include "loader/cached_reads.h"
 #include "loader/load_stage.h"
+#include "loader/parallel.h"
 #include "loader/ring_reads.h"
 #include "snapshot/direct.h"
 #include "snapshot/io_options.h"
@@ -47,8 +46,7 @@ static bool suits_cached_reads(
 
 static uint32_t thread_count(const struct gsn_load_stage *stage, bool cached)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	uint64_t threads = cpus < 1 ? 1 : (uint64_t)cpus;
+	uint64_t threads = gsn_parallel_threads(GSN_LOAD_THREADS_MAX);
 
 	if (cached &&
 		gsn_cached_percent(stage->job->checkpoint->shards[0].file.fd) < RESIDENT_PERCENT)
@@ -63,8 +61,7 @@ static gpusnap_status run_stage(
 	gpusnap_status st;
 
 	stage->threads = thread_count(stage, cached);
-	st = gsn_load_stage_open(
-		stage, cached ? gsn_cached_reads_memory(stage) : gsn_ring_reads_memory(stage), err);
+	st = gsn_load_stage_open(stage, cached ? 0 : gsn_ring_reads_memory(stage), err);
 	if (!st && cached)
 		st = gsn_cached_reads_run(stage, err);
 	else if (!st)

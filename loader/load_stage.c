@@ -28,11 +28,13 @@ struct gsn_plan_limits gsn_load_limits(
 static gpusnap_status open_arena(
 	struct gsn_load_stage *stage, uint64_t reader_bytes, gpusnap_error *err)
 {
-	uint64_t slot_bytes = stage->limits.slot_bytes;
+	uint64_t slot_bytes = stage->in_place ? 0 : stage->limits.slot_bytes;
 	void *memory;
 	gpusnap_status st;
 
 	stage->arena_bytes = GSN_LOAD_SLOTS * slot_bytes + reader_bytes;
+	if (stage->arena_bytes == 0)
+		return GPUSNAP_OK;
 	st = stage->ops->pinned_alloc(
 		stage->job->device->context, stage->arena_bytes, &memory, err);
 	if (st)
@@ -61,13 +63,10 @@ gpusnap_status gsn_load_stage_open(
 	gpusnap_status st;
 
 	stage->ops = job->device->ops;
+	stage->in_place = (stage->ops->caps & GSN_CAP_HOST_ADDRESSABLE) != 0;
 	gsn_load_plan_init(&stage->plan, job->views, job->view_count, &stage->limits);
 	st = open_arena(stage, reader_bytes, err);
-	if (!st)
-		st = open_device(stage, err);
-	if (!st)
-		st = gsn_pool_create(stage->threads, &stage->pool, err);
-	return st;
+	return st ? st : open_device(stage, err);
 }
 
 /* The stream ends before the memory that it copies from is freed. */
@@ -75,7 +74,6 @@ void gsn_load_stage_close(struct gsn_load_stage *stage)
 {
 	if (!stage->ops)
 		return;
-	gsn_pool_destroy(stage->pool);
 	stage->ops->stream_destroy(stage->stream);
 	for (uint32_t i = 0; i < GSN_LOAD_SLOTS; i++) {
 		stage->ops->event_destroy(stage->slots[i].event);
@@ -105,19 +103,29 @@ static void fill_unread_pieces(const struct gsn_load_slot *slot)
 	}
 }
 
-gpusnap_status gsn_load_stage_send(
+static gpusnap_status copy_to_device(
 	struct gsn_load_stage *stage, struct gsn_load_slot *slot, gpusnap_error *err)
 {
 	gpusnap_status st;
 
+	if (stage->in_place)
+		return GPUSNAP_OK;
 	st = stage->ops->copy(stage->stream, GSN_HOST_TO_DEVICE,
 		stage->job->address + slot->window.target, (uint64_t)(uintptr_t)slot->memory,
 		slot->window.bytes, err);
 	if (!st)
 		st = stage->ops->event_record(slot->event, stage->stream, err);
+	slot->recorded = !st;
+	return st;
+}
+
+gpusnap_status gsn_load_stage_send(
+	struct gsn_load_stage *stage, struct gsn_load_slot *slot, gpusnap_error *err)
+{
+	gpusnap_status st = copy_to_device(stage, slot, err);
+
 	if (st)
 		return st;
-	slot->recorded = true;
 	slot->open = false;
 	stage->report->copies++;
 	stage->report->runs += slot->window.read_count;
@@ -125,20 +133,32 @@ gpusnap_status gsn_load_stage_send(
 	return gsn_io_progress(&stage->io, stage->bytes_done, stage->job->bytes, err);
 }
 
+gpusnap_status gsn_load_stage_plan(
+	struct gsn_load_stage *stage, struct gsn_load_slot *slot, gpusnap_error *err)
+{
+	gpusnap_status st = gsn_load_plan_next(&stage->plan, &slot->window, err);
+
+	slot->planned = !st;
+	return st;
+}
+
 gpusnap_status gsn_load_stage_next(struct gsn_load_stage *stage, struct gsn_load_slot *slot,
 	bool *ret_more, gpusnap_error *err)
 {
 	gpusnap_status st = GPUSNAP_OK;
 
-	if (slot->recorded)
+	if (!slot->planned)
+		st = gsn_load_stage_plan(stage, slot, err);
+	if (!st && slot->recorded)
 		st = stage->ops->event_sync(slot->event, err);
-	if (!st)
-		st = gsn_load_plan_next(&stage->plan, &slot->window, err);
 	if (st)
 		return st;
+	slot->planned = false;
 	*ret_more = slot->window.bytes > 0;
 	if (!*ret_more)
 		return GPUSNAP_OK;
+	if (stage->in_place)
+		slot->memory = (uint8_t *)(uintptr_t)(stage->job->address + slot->window.target);
 	slot->open = true;
 	slot->next_read = 0;
 	slot->left = slot->window.read_count;

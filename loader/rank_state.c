@@ -10,9 +10,12 @@
 #include "formats/base/fail.h"
 #include "formats/base/text.h"
 #include "loader/moe_layer.h"
+#include "loader/parallel.h"
 #include "loader/plain_tensors.h"
 
 #define NO_LAYER UINT32_MAX
+/* Names that a thread matches at a time. */
+#define STRETCH 8192u
 
 /* ---- appending ---- */
 
@@ -123,9 +126,10 @@ struct assembly {
 	struct gsn_rank_state *state;
 	struct gsn_moe_tensors *layers; /* [config->layers] */
 	struct gsn_plain_tensors plain;
-	bool *moe;	    /* [config->layers]: has experts */
-	bool *built;	    /* [config->layers] */
-	uint32_t *layer_of; /* of each tensor; NO_LAYER: a buffer of its own */
+	struct gsn_tensor_match *matches; /* of each tensor; rule NULL: none */
+	bool *moe;			  /* [config->layers]: has experts */
+	bool *built;			  /* [config->layers] */
+	uint32_t *layer_of;		  /* of each tensor; NO_LAYER: a buffer of its own */
 };
 
 /* How the checkpoint spells its names: for the names of tensors that are not there. */
@@ -146,7 +150,8 @@ static gpusnap_status open_assembly(struct assembly *a, gpusnap_error *err)
 	a->moe = gsn_alloc(a->config->layers, sizeof *a->moe);
 	a->built = gsn_alloc(a->config->layers, sizeof *a->built);
 	a->layer_of = gsn_alloc(checkpoint->tensor_count, sizeof *a->layer_of);
-	if (!a->layers || !a->moe || !a->built || !a->layer_of)
+	a->matches = gsn_alloc(checkpoint->tensor_count, sizeof *a->matches);
+	if (!a->matches || !a->layers || !a->moe || !a->built || !a->layer_of)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u layers, %zu tensors",
 			a->config->layers, checkpoint->tensor_count);
 	for (uint32_t l = 0; l < a->config->layers; l++) {
@@ -165,6 +170,7 @@ static void close_assembly(struct assembly *a)
 	gsn_free(a->built);
 	gsn_plain_tensors_close(&a->plain);
 	gsn_free(a->layer_of);
+	gsn_free(a->matches);
 }
 
 static gpusnap_status note_unexpected(
@@ -199,24 +205,35 @@ static gpusnap_status look_at_plain(struct assembly *a, const char *name, gpusna
 						       : note_unexpected(a->state, name, err);
 }
 
+static void match_stretch(void *argument, uint64_t task)
+{
+	const struct assembly *a = argument;
+	size_t first = task * STRETCH;
+	size_t end = (size_t)gsn_min(first + STRETCH, a->checkpoint->tensor_count);
+
+	for (size_t i = first; i < end; i++)
+		(void)gsn_family_match(
+			a->config->family, a->checkpoint->tensors[i].tensor->name, &a->matches[i]);
+}
+
 static gpusnap_status sort_tensors(struct assembly *a, gpusnap_error *err)
 {
-	gpusnap_status st = GPUSNAP_OK;
+	uint64_t stretches = gsn_ceil_div(a->checkpoint->tensor_count, STRETCH);
+	gpusnap_status st = gsn_parallel_run(match_stretch, a, stretches, err);
 
 	for (size_t i = 0; !st && i < a->checkpoint->tensor_count; i++) {
 		const struct gsn_checkpoint_tensor *tensor = &a->checkpoint->tensors[i];
-		struct gsn_tensor_match match;
+		const struct gsn_tensor_match *match = &a->matches[i];
 
 		a->layer_of[i] = NO_LAYER;
-		if (!gsn_family_match(a->config->family, tensor->tensor->name, &match) ||
-			match.layer >= a->config->layers) {
+		if (!match->rule || match->layer >= a->config->layers) {
 			st = look_at_plain(a, tensor->tensor->name, err);
 			continue;
 		}
-		a->layer_of[i] = match.layer;
-		if (match.rule->slot == GPUSNAP_MOE_NORM)
+		a->layer_of[i] = match->layer;
+		if (match->rule->slot == GPUSNAP_MOE_NORM)
 			(void)gsn_plain_tensors_see(&a->plain, tensor->tensor->name);
-		st = gsn_moe_tensors_add(&a->layers[match.layer], a->config, &match, tensor, err);
+		st = gsn_moe_tensors_add(&a->layers[match->layer], a->config, match, tensor, err);
 	}
 	return st;
 }
@@ -320,38 +337,73 @@ static int compare_alignment(const void *a, const void *b)
  * Descending by the power of two that divides the size: every buffer then begins at a multiple of
  * its own alignment, because all that lies before it is a multiple of it. No hole is needed.
  */
-static gpusnap_status place_buffers(struct gsn_rank_state *state, gpusnap_error *err)
+static void place_buffers(struct gsn_rank_state *state, struct gsn_buffer_plan **order)
 {
-	struct gsn_buffer_plan **order =
-		gsn_alloc(state->buffer_count, sizeof(struct gsn_buffer_plan *));
-
-	if (!order)
-		return gsn_fail(
-			err, GPUSNAP_E_NOMEM, "no memory to place %u buffers", state->buffer_count);
 	for (uint32_t i = 0; i < state->buffer_count; i++)
 		order[i] = &state->buffers[i];
-	qsort(order, state->buffer_count, sizeof(struct gsn_buffer_plan *), compare_alignment);
+	if (state->buffer_count)
+		qsort(order, state->buffer_count, sizeof(struct gsn_buffer_plan *),
+			compare_alignment);
 	for (uint32_t i = 0; i < state->buffer_count; i++) {
 		order[i]->offset = state->bytes;
 		state->bytes += order[i]->bytes;
 	}
+}
+
+/* Where each buffer's views begin, and where the last one's end. */
+static void find_views(const struct gsn_rank_state *state, size_t *first)
+{
+	size_t v = 0;
+
+	for (uint32_t i = 0; i <= state->buffer_count; i++) {
+		while (v < state->view_count && state->views[v].buffer < i)
+			v++;
+		first[i] = v;
+	}
+}
+
+/*
+ * Views come buffer by buffer, in the order of their targets in each. So they are in order when
+ * the runs of the buffers are put in the order of the buffers.
+ */
+static void place_views(const struct gsn_rank_state *state, struct gsn_buffer_plan *const *order,
+	const size_t *first, struct gsn_view *placed)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < state->buffer_count; i++) {
+		size_t buffer = (size_t)(order[i] - state->buffers);
+
+		for (size_t v = first[buffer]; v < first[buffer + 1]; v++) {
+			placed[count] = state->views[v];
+			placed[count++].target += order[i]->offset;
+		}
+	}
+}
+
+static gpusnap_status place(struct gsn_rank_state *state, gpusnap_error *err)
+{
+	struct gsn_buffer_plan **order =
+		gsn_alloc(state->buffer_count, sizeof(struct gsn_buffer_plan *));
+	size_t *first = gsn_alloc((size_t)state->buffer_count + 1, sizeof *first);
+	struct gsn_view *placed = gsn_alloc(state->view_count, sizeof *placed);
+	bool room = order && first && placed;
+
+	if (room) {
+		place_buffers(state, order);
+		find_views(state, first);
+		place_views(state, order, first, placed);
+		gsn_free(state->views);
+		state->views = placed;
+		state->view_room = state->view_count;
+	} else {
+		gsn_free(placed);
+	}
 	gsn_free(order);
-	return GPUSNAP_OK;
-}
-
-static int compare_target(const void *a, const void *b)
-{
-	const struct gsn_view *x = a, *y = b;
-
-	return x->target < y->target ? -1 : x->target > y->target;
-}
-
-static void place_views(struct gsn_rank_state *state)
-{
-	for (size_t i = 0; i < state->view_count; i++)
-		state->views[i].target += state->buffers[state->views[i].buffer].offset;
-	if (state->view_count)
-		qsort(state->views, state->view_count, sizeof *state->views, compare_target);
+	gsn_free(first);
+	return room ? GPUSNAP_OK
+		    : gsn_fail(err, GPUSNAP_E_NOMEM, "no memory to place %u buffers, %zu views",
+			      state->buffer_count, state->view_count);
 }
 
 /* ---- the whole ---- */
@@ -393,13 +445,12 @@ gpusnap_status gsn_rank_state_build(const struct gsn_checkpoint *checkpoint,
 	if (!st)
 		st = gsn_plain_tensors_complete(&a.plain, a.moe, has_model_prefix(checkpoint), err);
 	if (!st)
-		st = place_buffers(&state, err);
+		st = place(&state, err);
 	close_assembly(&a);
 	if (st) {
 		gsn_rank_state_release(&state);
 		return st;
 	}
-	place_views(&state);
 	*ret_state = state;
 	return GPUSNAP_OK;
 }

@@ -7,6 +7,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/fail.h"
 #include "loader/gather.h"
+#include "loader/gather_crew.h"
 #include "snapshot/io_options.h"
 #include "snapshot/ring.h"
 
@@ -25,7 +26,10 @@ struct chunk {
 	uint32_t left; /* reads in it */
 };
 
-/* A run in flight, or landed and to be gathered. Direct ones into a cached file use no chunk. */
+/*
+ * A run in flight, or landed and being gathered. Direct ones into a cached file use no chunk.
+ * Without a run: the planning of the slot's next window, which the crew does as well.
+ */
 struct flight {
 	struct chunk *chunk; /* NULL: it goes to the slot itself */
 	struct gsn_load_slot *slot;
@@ -42,15 +46,46 @@ struct reader {
 	uint32_t chunk_count;
 	struct chunk *chunks;
 	struct chunk *filling; /* NULL: take the next free one */
-	uint32_t free_count, ready_count;
+	uint32_t free_count;
 	struct flight *flights;
-	struct flight **free;  /* a stack */
-	struct flight **ready; /* landed, to be gathered */
+	struct flight **free; /* a stack */
 	uint64_t bytes_in_flight;
-	uint32_t slot;	/* number of the slot whose reads are being submitted */
-	bool exhausted; /* no window is left to open */
+	struct gsn_load_slot *reading; /* whose reads are being submitted; NULL: none yet */
+	uint32_t next;		       /* number of the slot for the next window */
+	bool exhausted;		       /* no window is left to open */
+	struct flight planning;	       /* its slot is NULL when no window is being planned */
+	gpusnap_status plan_status;    /* of that */
+	gpusnap_error plan_failure;
 	struct gsn_ring *ring;
+	struct gsn_crew *crew;
 };
+
+/* ---- what the crew does ---- */
+
+static void gather(const struct flight *flight)
+{
+	const struct gsn_read *read = flight->read;
+	const struct gsn_view *pieces = &flight->slot->window.pieces[read->first];
+
+	for (uint32_t i = 0; i < read->count; i++) {
+		const struct gsn_view *view = &pieces[i];
+
+		gsn_gather(view, flight->memory + flight->skipped + (view->source - read->offset),
+			gsn_load_slot_target(flight->slot, view));
+	}
+}
+
+static void work(void *argument, void *job)
+{
+	struct reader *reader = argument;
+	const struct flight *flight = job;
+
+	if (flight->read)
+		gather(flight);
+	else
+		reader->plan_status =
+			gsn_load_stage_plan(reader->stage, flight->slot, &reader->plan_failure);
+}
 
 /* ---- setting up ---- */
 
@@ -82,8 +117,7 @@ static gpusnap_status open_tables(struct reader *reader, gpusnap_error *err)
 	reader->chunks = gsn_alloc(reader->chunk_count, sizeof *reader->chunks);
 	reader->flights = gsn_alloc(flights, sizeof *reader->flights);
 	reader->free = gsn_alloc(flights, sizeof(struct flight *));
-	reader->ready = gsn_alloc(flights, sizeof(struct flight *));
-	if (!reader->chunks || !reader->flights || !reader->free || !reader->ready)
+	if (!reader->chunks || !reader->flights || !reader->free)
 		return gsn_fail(err, GPUSNAP_E_NOMEM, "no memory for %u reads", flights);
 	for (uint32_t i = 0; i < reader->chunk_count; i++)
 		reader->chunks[i].memory = stage->reader_memory + i * chunk_bytes(stage);
@@ -104,16 +138,19 @@ static gpusnap_status open_reader(struct reader *reader, gpusnap_error *err)
 			stage->arena_bytes, &reader->ring, &stage->report->io, err);
 	if (!st)
 		gsn_io_report_add(&stage->report->io, &reader->choices[0]);
+	if (!st)
+		st = gsn_crew_open(
+			stage->threads, 2 * reader->depth + 1, work, reader, &reader->crew, err);
 	return st;
 }
 
 static void close_reader(struct reader *reader)
 {
 	gsn_ring_close(reader->ring);
+	gsn_crew_close(reader->crew);
 	gsn_free(reader->chunks);
 	gsn_free(reader->flights);
 	gsn_free((void *)reader->free);
-	gsn_free((void *)reader->ready);
 }
 
 /* ---- reads ---- */
@@ -191,27 +228,51 @@ static gpusnap_status submit_read(
 
 static bool has_reads(const struct gsn_load_slot *slot)
 {
-	return slot->open && slot->next_read < slot->window.read_count;
+	return slot && slot->open && slot->next_read < slot->window.read_count;
 }
 
-/* The slot that has a read to submit, opening the next window when there is room; NULL: none. */
+/* The next window, as soon as its slot is free and nothing else is being planned. */
+static void plan_ahead(struct reader *reader)
+{
+	struct gsn_load_slot *slot = &reader->stage->slots[reader->next];
+
+	if (reader->exhausted || reader->planning.slot || slot->open || slot->planned)
+		return;
+	reader->planning = (struct flight){.slot = slot};
+	gsn_crew_give(reader->crew, &reader->planning);
+}
+
+/* Open the next window if it is planned by now. */
+static gpusnap_status open_window(struct reader *reader, gpusnap_error *err)
+{
+	struct gsn_load_slot *slot = &reader->stage->slots[reader->next];
+	gpusnap_status st;
+	bool more;
+
+	if (reader->exhausted || reader->planning.slot || !slot->planned)
+		return GPUSNAP_OK;
+	st = gsn_load_stage_next(reader->stage, slot, &more, err);
+	if (st)
+		return st;
+	reader->exhausted = !more;
+	reader->reading = slot;
+	reader->next = (reader->next + 1) % GSN_LOAD_SLOTS;
+	return GPUSNAP_OK;
+}
+
+/* The slot that has a read to submit; NULL: none before the crew has done more. */
 static gpusnap_status slot_to_read(
 	struct reader *reader, struct gsn_load_slot **ret_slot, gpusnap_error *err)
 {
-	struct gsn_load_slot *slot = &reader->stage->slots[reader->slot];
 	gpusnap_status st = GPUSNAP_OK;
-	bool more;
 
-	if (slot->open && !has_reads(slot)) {
-		reader->slot = (reader->slot + 1) % GSN_LOAD_SLOTS;
-		slot = &reader->stage->slots[reader->slot];
-	}
-	while (!st && !slot->open && !reader->exhausted) {
-		st = gsn_load_stage_next(reader->stage, slot, &more, err);
-		reader->exhausted = !more;
-	}
-	*ret_slot = !st && has_reads(slot) ? slot : NULL;
-	return st;
+	if (!has_reads(reader->reading))
+		st = open_window(reader, err);
+	if (st)
+		return st;
+	plan_ahead(reader);
+	*ret_slot = has_reads(reader->reading) ? reader->reading : NULL;
+	return GPUSNAP_OK;
 }
 
 /* As many bytes as requests of full length may have, in as many requests as the ring takes. */
@@ -287,53 +348,49 @@ static gpusnap_status reap_read(struct reader *reader, gpusnap_error *err)
 	reader->stage->report->bytes_read += completion.done;
 	if (!flight->chunk)
 		return release_flight(reader, flight, err);
-	reader->ready[reader->ready_count++] = flight;
+	gsn_crew_give(reader->crew, flight);
 	return GPUSNAP_OK;
 }
 
-/* ---- gathering ---- */
-
-static void gather_task(void *argument, uint64_t task)
+static gpusnap_status finish_job(struct reader *reader, struct flight *flight, gpusnap_error *err)
 {
-	const struct reader *reader = argument;
-	const struct flight *flight = reader->ready[task];
-	const struct gsn_read *read = flight->read;
-	const struct gsn_view *pieces = &flight->slot->window.pieces[read->first];
-
-	for (uint32_t i = 0; i < read->count; i++) {
-		const struct gsn_view *view = &pieces[i];
-
-		gsn_gather(view, flight->memory + flight->skipped + (view->source - read->offset),
-			gsn_load_slot_target(flight->slot, view));
-	}
+	if (flight->read)
+		return release_flight(reader, flight, err);
+	reader->planning.slot = NULL;
+	if (reader->plan_status && err)
+		*err = reader->plan_failure;
+	return reader->plan_status;
 }
 
-static gpusnap_status gather_ready(struct reader *reader, gpusnap_error *err)
+/* What the crew is done with; with `wait` at least one job of those that it has. */
+static gpusnap_status finish_jobs(struct reader *reader, bool wait, gpusnap_error *err)
 {
+	struct flight *flight = gsn_crew_take(reader->crew, wait);
 	gpusnap_status st = GPUSNAP_OK;
 
-	if (reader->ready_count)
-		gsn_pool_run(reader->stage->pool, gather_task, reader, reader->ready_count);
-	while (!st && reader->ready_count)
-		st = release_flight(reader, reader->ready[--reader->ready_count], err);
+	for (; !st && flight; flight = st ? NULL : gsn_crew_take(reader->crew, false))
+		st = finish_job(reader, flight, err);
 	return st;
 }
 
 /* ---- the loop ---- */
 
-/* Wait for half of what is in flight, refill the ring, and gather while the disk works. */
+static bool is_done(const struct reader *reader)
+{
+	return reader->exhausted && !gsn_ring_in_flight(reader->ring) &&
+	       !gsn_crew_jobs(reader->crew);
+}
+
+/* The disk is kept busy before all else; one run that lands is enough to send the next after. */
 static gpusnap_status advance(struct reader *reader, gpusnap_error *err)
 {
-	uint32_t wanted = (gsn_ring_in_flight(reader->ring) + 1) / 2;
-	gpusnap_status st = GPUSNAP_OK;
+	gpusnap_status st = submit_reads(reader, err);
 
-	while (!st && wanted--)
+	if (!st && gsn_ring_in_flight(reader->ring))
 		st = reap_read(reader, err);
-	if (!st)
-		st = submit_reads(reader, err);
-	if (!st)
-		st = gather_ready(reader, err);
-	return st;
+	else if (!st)
+		return finish_jobs(reader, true, err);
+	return st ? st : finish_jobs(reader, false, err);
 }
 
 gpusnap_status gsn_ring_reads_run(
@@ -348,11 +405,8 @@ gpusnap_status gsn_ring_reads_run(
 	};
 	gpusnap_status st = open_reader(&reader, err);
 
-	while (!st && (!reader.exhausted || gsn_ring_in_flight(reader.ring))) {
-		st = submit_reads(&reader, err);
-		if (!st && gsn_ring_in_flight(reader.ring))
-			st = advance(&reader, err);
-	}
+	while (!st && !is_done(&reader))
+		st = advance(&reader, err);
 	close_reader(&reader);
 	return st;
 }

@@ -65,6 +65,7 @@ static void fail_device_call(enum faulty_call call, unsigned n, bool *ret_reache
 	gpusnap_error err;
 
 	faulty_open(&faulty, test_device());
+	faulty.ops.caps &= ~(uint32_t)GSN_CAP_HOST_ADDRESSABLE; /* or nothing would be copied */
 	ck_ok(gpusnap_registry_create(&faulty.device, NULL, &registry, &err));
 	faulty_arm(&faulty, call, n, GPUSNAP_E_DEVICE);
 	st = gpusnap_load(registry, DIRECTORY, NULL, &loaded, &err);

@@ -5,6 +5,7 @@
  * Make the n-th allocation fail, once or for ever. Included once by a program that is linked with
  * -Wl,--wrap=gsn_alloc,--wrap=gsn_grow.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -13,18 +14,22 @@ void *__real_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size
 void *__wrap_gsn_alloc(size_t count, size_t size);
 void *__wrap_gsn_grow(void *old, size_t old_count, size_t new_count, size_t size);
 
-static long allocations_left = -1; /* before the one that fails; negative: none does */
-static bool allocations_stay_failing, allocation_failed;
+/* Atomic, since headers are parsed by several threads. */
+static atomic_long allocations_left = -1; /* before the one that fails; negative: none does */
+static atomic_bool allocations_stay_failing, allocation_failed;
 
 static inline bool allocation_fails(void)
 {
-	if (allocations_left != 0) {
-		allocations_left -= allocations_left > 0;
+	long left = atomic_load(&allocations_left), next;
+
+	do {
+		if (left < 0)
+			return false;
+		next = left > 0 ? left - 1 : allocations_stay_failing ? 0 : -1;
+	} while (!atomic_compare_exchange_weak(&allocations_left, &left, next));
+	if (left > 0)
 		return false;
-	}
 	allocation_failed = true;
-	if (!allocations_stay_failing)
-		allocations_left = -1;
 	return true;
 }
 
@@ -36,8 +41,9 @@ static inline bool alloc_fault_hit(void)
 
 static inline void alloc_fault_set(long n)
 {
+	allocations_stay_failing = false;
+	allocation_failed = false;
 	allocations_left = n;
-	allocations_stay_failing = allocation_failed = false;
 }
 
 /* The n-th and all after it, until the next set. */

@@ -7,6 +7,7 @@
 #include <gpusnap/snapshot.h>
 
 #include "tests/support/checkpoint_copy.h"
+#include "tests/support/faulty_device.h"
 
 static char scratch[PATH_MAX];
 
@@ -829,6 +830,37 @@ START_TEST(every_engine_and_block_size_gives_the_same_bytes)
 }
 END_TEST
 
+/* The host's memory is filled in place; that of another device through staging slots. */
+START_TEST(staging_gives_the_bytes_that_are_read_in_place)
+{
+	char directory[PATH_MAX];
+	gpusnap_load_options options = ranks(1, 2, 0, 1);
+	struct rank plain, staged = {0};
+	struct faulty_device faulty;
+	gpusnap_error err;
+
+	model_directory(directory, "qwen3_moe_fp8");
+	load_rank(&plain, directory, &options);
+	for (int compact = GPUSNAP_COMPACT_AUTO; compact <= GPUSNAP_COMPACT_NEVER; compact++) {
+		gpusnap_registry_options ro = *gpusnap_registry_ranks(plain.registry);
+
+		faulty_open(&faulty, test_device());
+		faulty.ops.caps &= ~(uint32_t)GSN_CAP_HOST_ADDRESSABLE;
+		ck_ok(gpusnap_registry_create(&faulty.device, &ro, &staged.registry, &err));
+		options.compact = (gpusnap_compact)compact;
+		ck_ok(gpusnap_load(staged.registry, directory, &options, &staged.loaded, &err));
+		ck_assert_uint_eq(
+			faulty.copied_bytes[GSN_HOST_TO_DEVICE], staged.loaded.report.bytes);
+		ck_assert_uint_eq(faulty.calls[FAULTY_COPY], staged.loaded.report.copies);
+		check_same_buffers(&plain, &staged);
+		gpusnap_loaded_release(&staged.loaded);
+		gpusnap_registry_free(staged.registry);
+		faulty_close(&faulty);
+	}
+	close_rank(&plain);
+}
+END_TEST
+
 /* ---- masks ---- */
 
 START_TEST(every_mask_kind_is_built_and_typed)
@@ -1427,6 +1459,7 @@ int main(void)
 		buffers_are_aligned_and_leave_no_hole,
 		compaction_changes_the_copies_and_not_the_bytes,
 		every_engine_and_block_size_gives_the_same_bytes,
+		staging_gives_the_bytes_that_are_read_in_place,
 		every_mask_kind_is_built_and_typed,
 		unregistered_masks_are_there_without_a_name,
 		more_ranks_than_experts_are_refused,

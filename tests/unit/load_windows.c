@@ -5,6 +5,8 @@
 #include "formats/base/bytes.h"
 #include "loader/cached_reads.h"
 #include "loader/compact.h"
+#include "loader/gather.h"
+#include "loader/parallel.h"
 #include "loader/ring_reads.h"
 #include "tests/support/plan_run.h"
 #include "tests/support/random.h"
@@ -309,6 +311,27 @@ static uint64_t wrong_transposed(const uint8_t *out)
 	return wrong;
 }
 
+/* Runs of some lengths are copied by code of their own. */
+START_TEST(runs_of_every_length_are_gathered)
+{
+	enum { RUNS = 5, LONGEST = 130, STRIDE = 140 };
+
+	for (uint64_t run = 1; run <= LONGEST; run++)
+		for (uint64_t pad = 0; pad < 3; pad++) {
+			struct gsn_view view = gsn_view_rows(0, 9, RUNS, run, STRIDE);
+			uint8_t out[RUNS * (LONGEST + 2)], wanted[RUNS * (LONGEST + 2)];
+
+			view.pad = pad;
+			view.fill = 0x5a5a5a5a;
+			memset(wanted, 0x5a, sizeof wanted);
+			for (uint64_t r = 0; r < RUNS; r++)
+				memcpy(wanted + r * (run + pad), file + 9 + r * STRIDE, run);
+			gsn_gather(&view, file + 9, out);
+			ck_assert_mem_eq(out, wanted, RUNS * (run + pad));
+		}
+}
+END_TEST
+
 START_TEST(transposed_views_are_gathered_column_by_column)
 {
 	struct gsn_view views[] = {
@@ -501,6 +524,7 @@ int main(void)
 		columns_do_not_widen_the_reads_of_rows,
 		scales_are_spread_over_the_finer_grid,
 		strided_views_of_three_dimensions_are_gathered,
+		runs_of_every_length_are_gathered,
 		transposed_views_are_gathered_column_by_column,
 		interleaved_parts_of_a_window_share_their_reads,
 		narrow_strips_of_wide_matrices_skip_the_rest,
