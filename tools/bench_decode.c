@@ -155,7 +155,7 @@ static gpusnap_status fill(struct decode *d, gpusnap_error *err)
 		values[i] = 0.01f;
 	for (uint32_t i = 0; i < EXPERTS; i++)
 		ones[i] = 1;
-	s = bench_session_random(d->session, d->memory, d->offset[SCALES], keep, err);
+	s = bench_session_random(d->session, d->memory, d->offset[SCALES], keep, set, err);
 	if (!s)
 		s = upload(d, SCALES, values, WEIGHTS / BLOCK / BLOCK * sizeof(float), err);
 	if (!s)

@@ -39,7 +39,7 @@ void bench_session_close(struct bench_session *session)
 }
 
 gpusnap_status bench_session_random(const struct bench_session *session, gpusnap_address address,
-	uint64_t bytes, uint64_t keep, gpusnap_error *err)
+	uint64_t bytes, uint64_t keep, uint64_t set, gpusnap_error *err)
 {
 	uint64_t *block = malloc(BLOCK_BYTES);
 	uint64_t random = UINT64_C(0x9e3779b97f4a7c15);
@@ -51,7 +51,7 @@ gpusnap_status bench_session_random(const struct bench_session *session, gpusnap
 		random ^= random << 13; /* xorshift64 of Marsaglia */
 		random ^= random >> 7;
 		random ^= random << 17;
-		block[i] = random & keep;
+		block[i] = (random & keep) | set;
 	}
 	for (uint64_t at = 0; !s && at < bytes; at += BLOCK_BYTES)
 		s = gsn_device_copy_sync(session->device, GSN_HOST_TO_DEVICE, address + at,
@@ -99,7 +99,7 @@ gpusnap_status bench_session_state(
 	if (!s)
 		s = gpusnap_region_get(registry, region, &info, err);
 	if (!s)
-		s = bench_session_random(session, info.address, session->bytes, UINT64_MAX, err);
+		s = bench_session_random(session, info.address, session->bytes, UINT64_MAX, 0, err);
 	if (!s)
 		s = add_buffers(registry, region, session->bytes, err);
 	if (s)

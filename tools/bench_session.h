@@ -53,8 +53,8 @@ gpusnap_status bench_session_warm(const struct bench_session *session, gpusnap_e
 /* All cycles of offload and resume, each of a registry of its own. */
 gpusnap_status bench_session_cycles(struct bench_session *session, gpusnap_error *err);
 
-/* Random bytes, the same in every run, to `bytes` of device memory; each is and-ed with `keep`. */
+/* Random words, the same in every run, to `bytes` of device memory: (word & keep) | set. */
 gpusnap_status bench_session_random(const struct bench_session *session, gpusnap_address address,
-	uint64_t bytes, uint64_t keep, gpusnap_error *err);
+	uint64_t bytes, uint64_t keep, uint64_t set, gpusnap_error *err);
 
 #endif
