@@ -3,6 +3,7 @@
  * Loading of device modules, with modules made for this test. The program lies in a folder of its
  * own, with a whole libgpusnap-cuda.so and a libgpusnap-hip.so that is a text file beside it.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include <gpusnap/device.h>
@@ -45,9 +46,11 @@ START_TEST(a_faulty_module_is_refused_by_what_is_wrong_with_it)
 {
 	const struct gsn_device_ops *ops = NULL;
 	gpusnap_error err;
+	char wanted[64];
 
+	(void)snprintf(wanted, sizeof wanted, "has ABI 4711, this build needs %u;", GSN_DEVICE_ABI);
 	ck_fails(gsn_device_module_load(MODULE("fake-abi"), "cuda", &ops, &err),
-		GPUSNAP_E_UNSUPPORTED, "has ABI 4711, this build needs 2");
+		GPUSNAP_E_UNSUPPORTED, wanted);
 	ck_fails(gsn_device_module_load(MODULE("fake-slots"), "cuda", &ops, &err),
 		GPUSNAP_E_UNSUPPORTED, "does not provide 'query'");
 	ck_fails(gsn_device_module_load(MODULE("fake-symbol"), "cuda", &ops, &err),
