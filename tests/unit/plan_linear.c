@@ -4,6 +4,8 @@
  * parsers below it are compiled into this program once more so that each basic block that runs
  * calls the function here. Sorting makes the count grow by n log n: 2.2 at these sizes.
  */
+#include <stdatomic.h>
+
 #include <gpusnap/loader.h>
 
 #include "tests/support/tempdir.h"
@@ -11,12 +13,12 @@
 enum { SHARDS = 4, FEW = 4000 };
 
 static char scratch[PATH_MAX];
-static uint64_t blocks;
+static atomic_uint_fast64_t blocks; /* several threads plan */
 
 void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void)
 {
-	blocks++;
+	atomic_fetch_add_explicit(&blocks, 1, memory_order_relaxed);
 }
 
 static FILE *create(const char *folder, const char *name)
