@@ -501,7 +501,7 @@ enum gsn_dot_shape {
 	GSN_DOT_ANY,	 /* element by element */
 	GSN_DOT_NATURAL, /* the matrix is whole, inputs are natural at 16-byte addresses */
 	GSN_DOT_TILED,	 /* the matrix is whole, inputs are tiled for its format */
-	GSN_DOT_FED,	 /* and weights come through shared memory (moe_feed.kernel.h) */
+	GSN_DOT_FED,	 /* and weights come through shared memory (moe_fed.kernel.h) */
 };
 
 /*
