@@ -23,7 +23,7 @@ enum {
 struct gsn_f32 {
 	typedef float element;
 	typedef float scale;
-	enum { BITS = 32, CHUNK_BITS = 3, CHUNK = 8, LOADS = 2, SCALED = 0 };
+	enum { BITS = 32, CHUNK = 8, LOADS = 2, SCALED = 0 };
 	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(float code)
 	{
@@ -47,7 +47,7 @@ struct gsn_f32 {
 struct gsn_bf16 {
 	typedef uint16_t element;
 	typedef float scale;
-	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { BITS = 16, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
@@ -72,7 +72,7 @@ struct gsn_bf16 {
 struct gsn_f16 {
 	typedef uint16_t element;
 	typedef float scale;
-	enum { BITS = 16, CHUNK_BITS = 3, CHUNK = 8, LOADS = 1, SCALED = 0 };
+	enum { BITS = 16, CHUNK = 8, LOADS = 1, SCALED = 0 };
 	enum { TOKENS = GSN_PLAIN_TOKENS, FED_ROWS = 2, FED_STEPS = 4 };
 	GSN_DEVICE_FN float decode(uint16_t code)
 	{
@@ -92,7 +92,7 @@ struct gsn_f16 {
 template <typename SCALE> struct gsn_f8_e4m3 {
 	typedef uint8_t element;
 	typedef SCALE scale;
-	enum { BITS = 8, CHUNK_BITS = 4, CHUNK = 16, LOADS = 1, SCALED = 1 };
+	enum { BITS = 8, CHUNK = 16, LOADS = 1, SCALED = 1 };
 	enum { TOKENS = GSN_SCALED_TOKENS, FED_ROWS = 4, FED_STEPS = 4 };
 	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
 	{
@@ -109,7 +109,7 @@ template <typename SCALE> struct gsn_f8_e4m3 {
 template <typename SCALE> struct gsn_f4 {
 	typedef uint8_t element;
 	typedef SCALE scale;
-	enum { BITS = 4, CHUNK_BITS = 5, CHUNK = 32, LOADS = 1, SCALED = 1 };
+	enum { BITS = 4, CHUNK = 32, LOADS = 1, SCALED = 1 };
 	enum { TOKENS = GSN_SCALED_TOKENS, FED_ROWS = 4, FED_STEPS = 4 };
 	GSN_DEVICE_FN float at(const uint8_t *row, uint32_t k)
 	{
