@@ -139,7 +139,6 @@ static gpusnap_status open_scratch(struct reader *reader, gpusnap_error *err)
 {
 	const struct gsn_load_stage *stage = reader->stage;
 	uint64_t bytes = stage->limits.read_bytes;
-
 	gpusnap_status st = gsn_turns_open(&reader->scratch, stage->threads, err);
 
 	if (st)

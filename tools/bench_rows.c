@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/fail.h"
 #include "kernels/device_calls.h"
 #include "tools/bench_decode.h"
 #include "tools/ceiling.h"

@@ -42,9 +42,11 @@ gpusnap_status bench_session_state(
 	struct bench_session *session, gpusnap_registry **ret_registry, gpusnap_error *err);
 /* session->registry and the snapshot at session->path are there. */
 gpusnap_status bench_session_saved(struct bench_session *session, gpusnap_error *err);
-/* Save it anew to session->path. @param ret_seconds may be NULL */
+/* Save the state anew to session->path, making it first if need be; bytes of the file per second.
+ */
 gpusnap_status bench_session_save(
 	struct bench_session *session, double *ret_rate, gpusnap_error *err);
+/* Put the snapshot's bytes back; bytes of the state per second. */
 gpusnap_status bench_session_restore(
 	struct bench_session *session, double *ret_rate, gpusnap_error *err);
 /* The snapshot's pages in the page cache: none, or all. */
